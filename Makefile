@@ -41,7 +41,7 @@ check: setup     ## ruff, mypy and import contracts only
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-faults: setup    ## the long fault drills, with their figures and bounds (about a quarter of an hour)
+faults: setup    ## the long fault drills, with their figures and bounds (about three quarters of an hour)
 	$(BIN)/python -m tests.faults
 
 bench: setup     ## measure: replays a second, filter over HTTP and more; BENCH='replay compiled' names some of them

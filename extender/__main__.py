@@ -5,6 +5,8 @@ from typing import Final
 
 import click
 
+from node_exporter.visible import VisibleGroup
+
 COMMANDS: Final = (
     "capacity",
     "defragment",
@@ -27,7 +29,7 @@ COMMANDS: Final = (
 """Each is a module of `extender.cli` with a click command of the same name, imported when it is used."""
 
 
-class _Commands(click.Group):
+class _Commands(VisibleGroup):
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -40,17 +41,20 @@ from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.runtime.api_server import connected
 from extender.runtime.audit import examining
 from extender.runtime.server import guard, make_server
+from extender.runtime.watchdog import watched
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import BindSettings
 from extender.scheduling.cache import JudgementCache
-from extender.scheduling.cached_judge import CachedJudge, LateNodes, Offload
+from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.filter import FilterSettings
 from extender.scheduling.gangs.record import GangSettings
 from extender.scheduling.judge import BoundedJudge, make_judge
+from extender.scheduling.judgement import LateNodes
 from extender.scheduling.node_totals import NodeTotals
+from extender.scheduling.offload import Offload
 from extender.scheduling.preemption.running_pods import LateRunningPods
-from extender.scheduling.ranking.strategies import make_strategy
+from extender.scheduling.ranking.strategies import BY_PLACEMENT, least_numa, make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
@@ -64,7 +68,8 @@ DISTRIBUTION: Final = "numa-extender"
 _YOUNG: Final = (2_000, 10, 1_000_000)
 """Thresholds of the collector's three generations: new objects before a collection of the youngest ones, such
 collections before one of the second generation, and of those before a full one. A full one never happens."""
-__all__ = ["make_app", "make_server", "make_service", "set_up_collector"]
+_SWITCH_SECONDS: Final = 0.001
+__all__ = ["make_app", "make_server", "make_service", "set_up_collector", "set_up_threads"]
 
 
 def make_service(
@@ -87,20 +92,12 @@ def make_service(
     audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
     known = _make_known(settings, _make_store(settings, clock, audit, metrics), surroundings)
     effects = Effects(clock=clock, sleep=sleep, offload=offload, metrics=SchedulerMetrics(metrics))
-    strategy = make_strategy(settings.strategy, Weights.parse(settings.resource_weights))
-    judging = CachedJudge(
-        judge or make_judge(strategy, settings.uncertainty),
-        JudgementCache(settings.max_remembered_judgements),
-        known.nodes,
-        UnjudgedClasses(),
-        metrics=effects.metrics,
-        clock=clock,
-        offload=offload,
-        late_nodes=LateNodes(settings.late_nodes),
-    )
+    judging = _make_judging(settings, known.nodes, effects, judge)
     barrier = Barrier(settings.barrier_seconds if settings.watches else 0.0, known.pods, clock)
     refusals = RecentRefusals(settings.leave_out_seconds)
-    records = CallRecords(decisions=DecisionLog(), barrier=barrier, refusals=refusals)
+    records = CallRecords(
+        decisions=DecisionLog(retired=known.nodes.classes.retired), barrier=barrier, refusals=refusals
+    )
     return Service(
         settings=settings,
         clock=clock,
@@ -114,6 +111,35 @@ def make_service(
         audit=audit,
         profiles=read_profiles(settings.node_profiles) if settings.node_profiles else (),
     )
+
+
+def _make_judging(settings: Settings, nodes: NodeStore, effects: Effects, judge: BoundedJudge | None) -> CachedJudge:
+    """What judges pods for the verbs. *judge*: replaces the one of the settings.
+
+    A merit that follows from the placements costs nothing more. Every other one is computed by a judge of its own, so
+    that filter does not wait for it.
+    """
+    strategy = make_strategy(settings.strategy, Weights.parse(settings.resource_weights))
+    unjudged = UnjudgedClasses()
+
+    def cached(judge: BoundedJudge, late_nodes: LateNodes, ranking: CachedJudge | None) -> CachedJudge:
+        return CachedJudge(
+            judge,
+            JudgementCache(settings.max_remembered_judgements),
+            nodes,
+            unjudged,
+            metrics=effects.metrics,
+            clock=effects.clock,
+            offload=effects.offload,
+            late_nodes=late_nodes,
+            cpu_clock=time.thread_time,
+            ranking=ranking,
+        )
+
+    ranking = None
+    if judge is None and strategy not in BY_PLACEMENT:
+        ranking, strategy = cached(make_judge(strategy, settings.uncertainty), LateNodes.PASS, None), least_numa
+    return cached(judge or make_judge(strategy, settings.uncertainty), LateNodes(settings.late_nodes), ranking)
 
 
 def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeContext) -> KnownCluster:
@@ -135,7 +161,6 @@ def _scheduling_settings(settings: Settings) -> SchedulingSettings:
     return SchedulingSettings(
         filter=FilterSettings(
             seconds=settings.filter_seconds,
-            defer_seconds=settings.hold_back_seconds,
             failed_resolvable=settings.failed_nodes_resolvable,
             requeues=settings.wake_up,
         ),
@@ -187,7 +212,12 @@ def make_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with questions.open(), examining(service), aclosing(service.judging.background):
+        async with (
+            questions.open(),
+            examining(service),
+            watched(service),
+            aclosing(service.judging.projections),
+        ):
             if not service.settings.watches:
                 yield
                 return
@@ -263,6 +293,11 @@ def make_questions(service: Service) -> AskedQuestions:
         budgets=service.known.running.budgets,
         metrics=service.metrics,
     )
+
+
+def set_up_threads() -> None:
+    """Let threads take turns each millisecond, and not each five: the event loop waits for that beside long work."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def set_up_collector() -> None:

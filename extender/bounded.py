@@ -1,8 +1,8 @@
-"""A map with a limited size. A leaf: it imports nothing of the service."""
+"""Limits on what is kept. A leaf: it imports nothing of the service."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -21,3 +21,23 @@ class BoundedMap(OrderedDict[K, V]):
         self.move_to_end(key)
         while len(self) > self.size:
             self.popitem(last=False)
+
+
+class Shares:
+    """How many bytes each owner has. Where all have too much together, the one with most gives something up."""
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+        self._of: Final[Counter[str]] = Counter()
+
+    def change(self, owner: str, by_bytes: int) -> None:
+        """*owner* has more, or less."""
+        self.held_bytes += by_bytes
+        self._of[owner] += by_bytes
+        if not self._of[owner]:
+            del self._of[owner]
+
+    @property
+    def largest(self) -> str:
+        """The owner that has most. There must be one."""
+        return max(self._of, key=self._of.__getitem__)

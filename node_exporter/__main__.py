@@ -18,6 +18,7 @@ from node_exporter.logs import set_up_logging
 from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.nri_policy import config_from_api_server, config_from_file
 from node_exporter.sequence import next_sequence
+from node_exporter.visible import VisibleGroup
 
 if TYPE_CHECKING:
     from node_exporter.kubelet_api import KubeletApi
@@ -87,13 +88,18 @@ def _node_options(command: Callable[..., None]) -> Callable[..., None]:
             help="The file that the NRI topology-aware policy runs with (--config-file of the plugin), YAML or JSON. "
             "[default: from the API server with --nri-namespace, else not known]",
         ),
+        click.option(
+            "--nri-release", default="", envvar="NUMA_NRI_RELEASE",
+            help='The release of the NRI topology-aware plugin, such as "v0.14.0". [default: with --nri-namespace the '
+            "tag of its image on the node, if there is one only]",
+        ),
     )  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=VisibleGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="numa-extender")
 def main() -> None:
     """Publish the topology of this node and what the kubelet's resource managers have allocated."""
@@ -104,7 +110,7 @@ def main() -> None:
 def report(
     *,
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
-    rules: dict[str, bool], nri_config: Path | None,
+    rules: dict[str, bool], nri_config: Path | None, nri_release: str,
 ) -> None:  # fmt: skip
     """Print the NodeReport of the machine whose files are under --root, as one line of JSON."""
     settings = NodeSettings(
@@ -114,6 +120,7 @@ def report(
         kubelet_version=kubelet_version,
         rules=rules,
         nri_config=config_from_file(nri_config) if nri_config else None,
+        nri_release=nri_release,
     )
     content = NodeReader(settings).look(is_tick=True)
     click.echo(orjson.dumps(replace(content, sequence=next_sequence(0), observed_at=time.time())))
@@ -187,7 +194,7 @@ def report(
 def run(
     *,
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
-    rules: dict[str, bool], nri_config: Path | None, nri_namespace: str | None,
+    rules: dict[str, bool], nri_config: Path | None, nri_release: str, nri_namespace: str | None,
     push: str | None,
     nrt: bool, api_url: str | None, api_token_file: Path, api_ca_file: Path, nrt_refresh: float,
     interval: float, once: bool, dry_run: bool, listen: str, timeout: float,
@@ -229,6 +236,7 @@ def run(
             kubelet_api=_kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file),
             rules=rules,
             nri_config=nri,
+            nri_release=nri_release,
         ),
         target=target,
         cadence=Cadence(interval=interval),

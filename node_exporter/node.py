@@ -39,7 +39,7 @@ class NodeSettings:
 
     `kubelet_api` None: configuration comes from files, and the version from `kubelet_version`.
     `rules`: see `NodeReport`. `nri_config`: where the configuration of an NRI
-    topology-aware policy is; None: such a policy is known by its state file only.
+    topology-aware policy is; None: such a policy is known by its state file only. `nri_release`: of its plugin.
     """
 
     root: Path
@@ -49,6 +49,7 @@ class NodeSettings:
     kubelet_api: "KubeletApi | None" = None
     rules: Mapping[str, bool] = field(default_factory=dict)
     nri_config: ReadNriConfig | None = None
+    nri_release: str = ""
 
 
 class NodeReader:
@@ -62,7 +63,7 @@ class NodeReader:
         self._socket_identity: tuple[int, int] | None = None
         self._remembered: Remembered = {}
         self._podresources = PodResourcesClient(settings.root / SOCKET)
-        self._nri = NriObserver(settings.root, settings.nri_config)
+        self._nri = NriObserver(settings.root, settings.nri_config, settings.nri_release)
         self._served: PodResourcesService | None = None
         self._last_whole: NodeReport | None = None
         self._torn_at: float | None = None

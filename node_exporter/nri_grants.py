@@ -13,6 +13,7 @@ CPU. The plugin's own record of them is taken, from the same file (`pkg/resmgr/c
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.files import parse_json, read_file
@@ -22,6 +23,7 @@ from node_exporter.report import ReportedNriGrant
 STATE_FILE = "var/lib/nri-resource-policy/cache"
 POLICY = "topology-aware"
 KNOWN_VERSIONS = ("1",)
+MAX_GRANT_FIELDS = 32
 MAX_STATE_BYTES = 8 << 20
 """Size limit of the file. A container takes 2 to 6 kB."""
 MAX_GRANTS = 10_000
@@ -36,12 +38,31 @@ RUNNING = (1, 2, 3)
 """States of a container that is created, paused or running (`ContainerState` of the runtime's NRI)."""
 
 
-def read_grants(root: Path) -> tuple[ReportedNriGrant, ...] | None:
-    """The grants of the plugin on the node whose files are below *root*; None if there is no such file.
+class OtherPolicyError(ValueError):
+    """The file is of another NRI policy: `policy` is its name."""
+
+    def __init__(self, policy: str) -> None:
+        super().__init__(f"written by policy {policy!r}")
+        self.policy = policy
+
+
+class StateFile(NamedTuple):
+    """What the plugin's state file has. `grant_fields`: the names of the fields of a grant; they differ by release.
+
+    Empty: there is no grant.
+    """
+
+    grants: tuple[ReportedNriGrant, ...]
+    grant_fields: tuple[str, ...] = ()
+
+
+def read_state_file(root: Path) -> StateFile | None:
+    """The state file of the plugin on the node whose files are below *root*; None if there is no such file.
 
     Raises:
         OSError: the file may not be read.
-        ValueError: it is not a state file of this policy that this program knows.
+        OtherPolicyError: it is the state file of another policy.
+        ValueError: it is not a state file that this program knows.
     """
     try:
         content = read_file(root / STATE_FILE, MAX_STATE_BYTES)
@@ -54,20 +75,22 @@ def read_grants(root: Path) -> tuple[ReportedNriGrant, ...] | None:
     if version not in KNOWN_VERSIONS:
         raise ValueError(f"version {version!r:.40} is not known")
     if policy != POLICY:
-        raise ValueError(f"written by policy {policy!r:.40}")
+        raise OtherPolicyError(str(policy)[:64])
     entries = document.get("PolicyJSON")
     text = entries.get("allocations") if isinstance(entries, Mapping) else None
     if text is None:
         if any(_is_running(record) for record in _mapping(document.get("Containers")).values()):
             raise ValueError("the plugin has started, and has not yet placed the containers that run")
-        return ()
+        return StateFile(())
     if not isinstance(text, str):
         raise ValueError("allocations: a JSON text is expected")  # noqa: TRY004
     grants = parse_json(text.encode())
     if not isinstance(grants, Mapping) or len(grants) > MAX_GRANTS:
         raise ValueError(f"allocations: an object of up to {MAX_GRANTS} grants is expected")
     pods, containers = _mapping(document.get("Pods")), _mapping(document.get("Containers"))
-    return tuple(_grant(id_, value, pods, containers) for id_, value in sorted(grants.items()))
+    found = tuple(_grant(id_, value, pods, containers) for id_, value in sorted(grants.items()))
+    fields = sorted(str(name)[:64] for name in next(iter(grants.values()), ()))
+    return StateFile(found, tuple(fields[:MAX_GRANT_FIELDS]))
 
 
 def _grant(id_: str, value: object, pods: Mapping[str, object], containers: Mapping[str, object]) -> ReportedNriGrant:

@@ -5,13 +5,17 @@ Rules of this file
   confirmed for this node, unless something shows that the plugin is gone (`nri_plugin`). An object named `default`
   alone is there for nodes without the plugin as well.
 - Each part is optional. An unreadable part costs its own field and a Problem.
+- The plugin runs with the configuration that it has confirmed last, by generation. It goes on with that one
+  while it has not confirmed a newer generation, and after it has refused one (`pkg/agent/agent.go`,
+  `pkg/resmgr/resource-manager.go` reconfigure).
 - Machine and configuration change rarely: the machine is read again every `MACHINE_SECONDS`, a configuration of the API
   server every `CONFIG_SECONDS` at a regular look. Grants are read at each look.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -19,10 +23,10 @@ from urllib.parse import quote
 import orjson
 
 from node_exporter.files import check_depth, describe, is_there, parse_json, parse_yaml, read_file
-from node_exporter.nri_grants import STATE_FILE, read_grants
+from node_exporter.nri_grants import POLICY, STATE_FILE, OtherPolicyError, StateFile, read_state_file
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
 from node_exporter.nri_plugin import PluginWatch
-from node_exporter.report import JsonObject, Problem, ReportedNriGrant, ReportedNriMachine, ReportedNriPolicy
+from node_exporter.report import JsonObject, Problem, ReportedNriMachine, ReportedNriPolicy
 
 if TYPE_CHECKING:
     from node_exporter.sinks.connection import Connection
@@ -43,6 +47,8 @@ SPEED_SELECT: Final = "sys/class/misc/isst_interface"
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.02
 """Between two reads of a state file that is not complete. The plugin replaces it; a copy made by others may be torn."""
+IMAGE: Final = re.compile(r"nri-resource-policy-topology-aware:([\w.-]{1,64})(?:@|$)")
+"""The plugin's image in `status.images` of a Node, with its tag."""
 POLICIES: Final = "/apis/config.nri/v1alpha1/namespaces/{namespace}/topologyawarepolicies/{name}"
 
 
@@ -50,15 +56,18 @@ POLICIES: Final = "/apis/config.nri/v1alpha1/namespaces/{namespace}/topologyawar
 class NriConfig:
     """The spec of a TopologyAwarePolicy, where it was found, and the plugin's last status of it; see the report.
 
-    `doubts`: reasons, for people, why the plugin may run with another configuration. `is_used` False: the plugin has
-    not confirmed the object for this node, and may not run here at all.
+    `doubts`: reasons, for people, why the plugin may run with another configuration. `notes`: what people should know
+    of it besides. `is_used` False: the plugin has not confirmed the object for this node, and may not run here at all.
+    `release`: the plugin's release, if the node has one image of it; "" if not.
     """
 
     spec: JsonObject
     source: str
     status: str = ""
     doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     is_used: bool = True
+    release: str = ""
 
 
 ReadNriConfig = Callable[[], NriConfig | None]
@@ -75,8 +84,8 @@ def config_from_file(path: Path) -> ReadNriConfig:
     def read() -> NriConfig | None:
         spec = _spec(parse_yaml(read_file(path, MAX_CONFIG_BYTES)))
         missing = [name for name in DEFAULT_ON if name not in spec]
-        doubt = f"{', '.join(missing)} not set: off in a file, on in an object of the API server"
-        return NriConfig(spec=spec, source=str(path), doubts=(doubt,) if missing else ())
+        note = f"{', '.join(missing)} not set: off in a file, on in an object of the API server"
+        return NriConfig(spec=spec, source=str(path), notes=(note,) if missing else ())
 
     return read
 
@@ -108,22 +117,58 @@ def config_from_api(connection: "Connection", node_name: str, namespace: str) ->
             raise ValueError(f"{path}: not an object")  # noqa: TRY004 - what came is a wrong value of another's
         return document
 
+    confirmed: NriConfig | None = None
+
     def read() -> NriConfig | None:
-        labels = _mapping(
-            _mapping((get(f"/api/v1/nodes/{quote(node_name, safe='')}") or {}).get("metadata")).get("labels")
-        )
+        nonlocal confirmed
+        node = get(f"/api/v1/nodes/{quote(node_name, safe='')}") or {}
+        labels = _mapping(_mapping(node.get("metadata")).get("labels"))
         group = next((str(labels[label]) for label in GROUP_LABELS if labels.get(label)), "")
         for name in (f"node.{node_name}", f"group.{group}" if group else "", "default"):
             path = POLICIES.format(namespace=quote(namespace, safe=""), name=quote(name, safe=""))
             found = get(path) if name else None
             if found is not None:
-                told = _mapping(_mapping(_mapping(found.get("status")).get("nodes")).get(node_name)).get("status")
-                doubts = () if told else (f"the plugin has not confirmed {name} for this node",)
-                status = str(told or "")[:64]
-                return NriConfig(spec=_spec(found), source=name, status=status, doubts=doubts, is_used=bool(told))
+                config = _as_confirmed(found, name, node_name, confirmed)
+                if config.status == "Success" and not config.doubts:
+                    confirmed = config
+                return replace(config, release=_release(node))
         return None
 
     return read
+
+
+def _as_confirmed(found: Mapping[str, object], name: str, node_name: str, confirmed: NriConfig | None) -> NriConfig:
+    """The configuration that the plugin runs with, as its status of the object *found* says.
+
+    *confirmed*: the last one that it has confirmed; None if none was seen.
+    """
+    told = _mapping(_mapping(_mapping(found.get("status")).get("nodes")).get(node_name))
+    status, seen = str(told.get("status") or "")[:64], told.get("generation")
+    generation = _mapping(found.get("metadata")).get("generation")
+    if not status:
+        doubt = f"the plugin has not confirmed {name} for this node"
+        return NriConfig(spec=_spec(found), source=name, doubts=(doubt,), is_used=False)
+    if type(seen) is int and type(generation) is int and seen < generation:
+        doubt = f"the plugin has confirmed generation {seen} of {name} for this node, and not yet {generation}"
+        return replace(confirmed or NriConfig(spec=_spec(found), source=name, status=status), doubts=(doubt,), notes=())
+    if status == "Failure" and confirmed is not None:
+        note = (
+            f"the plugin has refused generation {generation} of {name}, and goes on with {confirmed.source} as before"
+        )
+        return replace(confirmed, notes=(note,))
+    return NriConfig(spec=_spec(found), source=name, status=status)
+
+
+def _release(node: Mapping[str, object]) -> str:
+    """The tag of the plugin's image on a node; "" if it has none, or several with different tags."""
+    images = _mapping(node.get("status")).get("images")
+    names = [name for image in _list(images) for name in _list(_mapping(image).get("names")) if isinstance(name, str)]
+    tags = {match[1] for name in names if (match := IMAGE.search(name))}
+    return tags.pop() if len(tags) == 1 else ""
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _spec(document: object) -> JsonObject:
@@ -149,11 +194,12 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 class NriObserver:
-    """Observes the policy of one node, and caches what changes rarely."""
+    """Observes the policy of one node, and caches what changes rarely. *release*: of the plugin, by an option."""
 
-    def __init__(self, root: Path, read_config: ReadNriConfig | None) -> None:
+    def __init__(self, root: Path, read_config: ReadNriConfig | None, release: str = "") -> None:
         self._root = root
         self._read_config = read_config
+        self._release = release
         self._machine: ReportedNriMachine | None = None
         self._machine_problems: tuple[Problem, ...] = ()
         self._machine_at = float("-inf")
@@ -165,11 +211,16 @@ class NriObserver:
 
     def look(self, *, is_tick: bool) -> tuple[ReportedNriPolicy | None, tuple[Problem, ...]]:
         """The section of the report; None if the policy does not run. A regular look renews the configuration."""
-        grants, problems = self._grants()
+        try:
+            state, problems = self._state()
+        except OtherPolicyError as other:
+            reason = f"the node runs the NRI policy {other.policy}, which this program does not know"
+            problems = (Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=reason),)
+            return ReportedNriPolicy(machine=None, config=None, policy=other.policy), problems
         if self._read_config is not None and (is_tick or self._config_at < 0):
             self._renew_config(self._read_config)
         is_used = self._config is not None and self._config.is_used
-        if grants is None and not problems and not is_used:
+        if state is None and not problems and not is_used:
             return None, self._config_problems
         if is_tick:
             self._absence = self._plugin.absence()
@@ -179,7 +230,8 @@ class NriObserver:
         if time.monotonic() - self._machine_at > MACHINE_SECONDS:
             self._renew_machine()
         config = self._config
-        problems = (*problems, *(_doubtful(doubt) for doubt in (config.doubts if config else ())))
+        remarks = (*config.doubts, *config.notes) if config else ()
+        problems = (*problems, *map(_doubtful, remarks))
         if config is None and not self._config_problems:
             reason = "no TopologyAwarePolicy is known: neither a file nor the API server was named or had one"
             problems = (*problems, Problem(source=SOURCE, path="config", reason=reason))
@@ -188,14 +240,21 @@ class NriObserver:
             config=None if config is None else config.spec,
             config_source="" if config is None else config.source,
             config_status="" if config is None else config.status,
-            grants=grants,
+            grants=None if state is None else state.grants,
+            policy=POLICY,
+            release=self._release or (config.release if config else ""),
+            grant_fields=() if state is None else state.grant_fields,
+            doubts=() if config is None else config.doubts,
         )
         return policy, (*problems, *self._machine_problems, *self._config_problems)
 
-    def _grants(self) -> tuple[tuple[ReportedNriGrant, ...] | None, tuple[Problem, ...]]:
+    def _state(self) -> tuple[StateFile | None, tuple[Problem, ...]]:
+        """What the plugin's state file has. Raises OtherPolicyError."""
         for attempt in range(ATTEMPTS):
             try:
-                return read_grants(self._root), ()
+                return read_state_file(self._root), ()
+            except OtherPolicyError:
+                raise
             except OSError as error:
                 fault = describe(error)
                 break
@@ -218,7 +277,8 @@ class NriObserver:
             self._machine_problems = (Problem(source=SOURCE, path="machine", reason=reason, severity="error"),)
 
     def _renew_config(self, read: ReadNriConfig) -> None:
-        if time.monotonic() - self._config_at < CONFIG_SECONDS:
+        is_settled = self._config is None or not self._config.doubts
+        if is_settled and time.monotonic() - self._config_at < CONFIG_SECONDS:
             return
         self._config_at = time.monotonic()
         try:

@@ -277,6 +277,11 @@ class ReportedNriPolicy:
     known. Otherwise it is the spec of a TopologyAwarePolicy as it applies to this node, `config_source` names it
     (`node.NAME`, `group.NAME`, `default`, or a path) and `config_status` is the plugin's last status of it (`Success`,
     `Failure`, "" if it has none). `grants` None: not known; they are as the plugin last wrote them.
+
+    `policy`: the name in the plugin's state file; of any other policy than this one only the name is reported.
+    `release`: of the plugin ("v0.14.0"), as an option of the exporter or the only image of the plugin on the node says;
+    "": not known. `grant_fields`: names of the fields of a grant in the state file, which differ by release; empty:
+    there is no grant. `doubts`: reasons, for people, why the plugin may run with another configuration.
     """
 
     version: int = 1
@@ -285,6 +290,10 @@ class ReportedNriPolicy:
     config_source: str = ""
     config_status: str = ""
     grants: Sequence[ReportedNriGrant] | None = None
+    policy: str = "topology-aware"
+    release: str = ""
+    grant_fields: Sequence[str] = ()
+    doubts: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

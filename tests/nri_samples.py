@@ -16,7 +16,7 @@ from extender.samples.machines import Hardware
 from extender.wire.nri_nodes import policy_and_grants
 from extender.wire.nri_reports import nri_facts
 from extender.wire.pods import pod_from_json
-from node_exporter.nri_grants import read_grants
+from node_exporter.nri_grants import read_state_file
 from node_exporter.report import ReportedNriMachine, ReportedNriNode, ReportedNriPolicy
 from tests.node_exporter.nri_trees import write_state_file
 from tests.nri_states import IN_MEMORY, state_file_of
@@ -61,7 +61,7 @@ def nri_report(
         verdict, state = state.admit(request, Budget(MAX_STEPS))
         assert verdict.reason is None, verdict.detail
     return report_of(node) | {
-        "nri": {**asdict(section), "grants": _grants(state), **changes},
+        "nri": {**asdict(section), "release": "v0.14.0", "grants": _grants(state), **changes},
         "pods": [_listed(pod["metadata"]) for pod in pods],
     }
 
@@ -89,8 +89,9 @@ def _grants(state: NriState) -> list[dict[str, Any]]:
     with TemporaryDirectory(dir=IN_MEMORY) as root:
         file = state_file_of(state.node.books)
         write_state_file(Path(root), file.pop("grants"), **file)
-        grants = read_grants(Path(root))
-    assert grants is not None
+        found = read_state_file(Path(root))
+    assert found is not None
+    grants = found.grants
     return [asdict(grant) for grant in grants]
 
 

@@ -20,7 +20,7 @@ from extender.conformance.nri_scenario import memory_type_names
 from extender.replay.nri.books import Books
 from extender.replay.nri.events import Node
 from extender.wire.nri_scenarios import NriStep, scenario_from_json
-from node_exporter.nri_grants import read_grants
+from node_exporter.nri_grants import read_state_file
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
 from tests.node_exporter.nri_trees import write_nri_machine, write_state_file
 from tests.replay.nri.vectors import THEMES, VECTORS, creations, machine, snapshot
@@ -186,11 +186,12 @@ def section_of(machine_name: str, config: Mapping[str, Any], before: Node) -> di
     with TemporaryDirectory(dir=IN_MEMORY) as root:
         file = state_file_of(before.books)
         write_state_file(Path(root), file.pop("grants"), **file)
-        grants = read_grants(Path(root))
-    assert grants is not None
+        state = read_state_file(Path(root))
+    assert state is not None
+    grants = state.grants
     return {
         "version": 1, "machine": machine_facts(machine_name), "config": dict(config), "config_source": "default",
-        "config_status": "Success", "grants": [asdict(grant) for grant in grants],
+        "config_status": "Success", "release": "v0.14.0", "grants": [asdict(grant) for grant in grants],
     }  # fmt: skip
 
 

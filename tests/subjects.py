@@ -1,6 +1,7 @@
 """Nodes of questions, for tests."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Any
 
 from extender.cluster.node_class import ClassTable
@@ -40,6 +41,12 @@ def watched(pods: Iterable[Mapping[str, Any]]) -> list[WatchedPod]:
             )
         )
     return found
+
+
+def over_after(looks: int) -> Callable[[], float]:
+    """A clock of a question: no time is spent for so many looks at it, and then all of it."""
+    done = count()
+    return lambda: float(next(done) >= looks)
 
 
 def judge() -> Judge:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from extender.answers.requests import MAX_PLANNED_PODS, PlannedWorkload
 from extender.wire.questions import Question, Workload
+from extender.wire.validation import doc
 
 MAX_NODES = 20_000
 LiveNodes = Annotated[
@@ -17,13 +18,11 @@ class ResizeCheckRequest(Question):
     """Other amounts for one container of a running pod."""
 
     pod: Annotated[str, Field(description="NAMESPACE/NAME or UID of a pod on a node.", examples=["demo/worker-0"])]
-    container: Annotated[
-        str, Field(description="Name of a container. May be empty if the pod has only one that runs for long.")
-    ] = ""
+    container: Annotated[str, doc("Name of a container. May be empty if the pod has only one that runs for long.")] = ""
     cpu: Annotated[str | None, Field(description="New CPU request, a quantity; null: unchanged.", examples=["8"])] = (
         None
     )
-    memory: Annotated[str | None, Field(description="New memory request, a quantity; null: unchanged.")] = None
+    memory: Annotated[str | None, doc("New memory request, a quantity; null: unchanged.")] = None
 
 
 class RestartCheckRequest(Question):
@@ -40,10 +39,8 @@ class RestartCheckRequest(Question):
             examples=[{"topologyManagerPolicy": "restricted"}],
         ),
     ] = {}
-    rules: Annotated[dict[str, bool], Field(description="Rules that change; see `HypotheticalNode.rules`.")] = {}
-    reboot: Annotated[bool, Field(description="The machine restarts, so no container runs when the kubelet does.")] = (
-        False
-    )
+    rules: Annotated[dict[str, bool], doc("Rules that change; see `HypotheticalNode.rules`.")] = {}
+    reboot: Annotated[bool, doc("The machine restarts, so no container runs when the kubelet does.")] = False
 
 
 class MakeRoomRequest(Question):
@@ -54,8 +51,7 @@ class MakeRoomRequest(Question):
         list[str] | None, Field(description="Nodes that may get the pod. Null: all of them.", max_length=MAX_NODES)
     ] = None
     priority: Annotated[
-        int | None,
-        Field(description="No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0."),
+        int | None, doc("No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0.")
     ] = None
     max_evictions: Annotated[int, Field(ge=1, le=8, description="Largest number of evictions in one plan.")] = 4
 
@@ -65,7 +61,7 @@ class DefragmentRequest(Question):
 
     pod: Workload
     nodes: LiveNodes = None
-    priority: Annotated[int, Field(description="No pod of a higher priority is moved.")] = 0
+    priority: Annotated[int, doc("No pod of a higher priority is moved.")] = 0
     max_moves: Annotated[int, Field(ge=1, le=64, description="Largest number of moves.")] = 10
 
 

@@ -1,7 +1,7 @@
 """Sentences about claims of a pod on one node: where claimed devices are, and where free ones are."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from extender.cluster.dynamic_devices import CPU_DRIVER, DynamicDevice
@@ -17,6 +17,7 @@ CLAIM_ALIGNMENTS: Final[Mapping[ClaimAlignment, str]] = {
     ClaimAlignment.APART: "the devices of the pod's claims cannot all be on the NUMA node of the rest",
     ClaimAlignment.UNKNOWN: "whether the devices of the pod's claims can be on the NUMA node of the rest is not known",
 }
+_CHECKED: Final = ", but bind checks them by the pod's demand"
 MAX_SHOWN: Final = 8
 """Devices and drivers that are named one by one."""
 
@@ -27,13 +28,21 @@ def claim_notes(
     devices: Sequence[DynamicDevice] | None,
     placed: PodAlignment | None,
     alignment: ClaimAlignment | None,
+    extended: Collection[str],
 ) -> Iterator[str]:
     """The sentences for one node. *devices* None: not known. *placed*: what the kubelet gives; None: it refuses.
 
-    *alignment*: of the node; None if *devices* is.
+    *alignment*: of the node; None if *devices* is. *extended*: resources that no device plugin of the node serves.
     """
-    if devices and any(device.driver == CPU_DRIVER for device in devices):
+    if devices and any(device.is_cpus for device in devices):
         yield from _cpu_driver(kubelet)
+    if served := sorted(extended):
+        is_checked = pod.demand.is_required and devices is not None
+        yield (
+            f"no device plugin of the node serves "
+            f"{', '.join(served[:MAX_SHOWN])}: if a DRA driver does, kube-scheduler "
+            f"chooses the devices and nothing aligns them{_CHECKED if is_checked else ''}"
+        )
     if not pod.has_claims:
         return
     if devices is None:
@@ -65,17 +74,18 @@ def _cpu_driver(kubelet: Kubelet | None) -> Iterator[str]:
 
 
 def _where(device: DynamicDevice) -> str:
-    if device.numa is None:
+    if not device.numa:
         return f"device {device.name} of {device.driver} is on a NUMA node that its driver does not name"
-    return f"device {device.name} of {device.driver} is on NUMA node {device.numa}"
+    return f"device {device.name} of {device.driver} is on NUMA node {format_list(device.numa)}"
 
 
 def _beside(device: DynamicDevice, container: str, placed: PodAlignment | None) -> str:
     """Where the rest of the container is, if the kubelet places it."""
     rest = _rest(container, placed)
-    if not rest or device.numa is None or placed is None:
+    if not rest or not device.numa or placed is None:
         return ""
-    if placed.containers[container].numa == 1 << device.numa:
+    numa = placed.containers[container].numa
+    if numa.bit_count() == 1 and numa & device.numa:
         return ", with everything else"
     return f", and {rest}"
 
@@ -89,9 +99,9 @@ def _rest(container: str, placed: PodAlignment | None) -> str:
 def _free(devices: Sequence[DynamicDevice]) -> str:
     """Free devices by driver and NUMA node. Not every driver can serve the claim."""
     counts = Counter((device.driver, device.numa) for device in devices if not device.claim)
-    ordered = sorted(counts.items(), key=lambda item: (item[0][0], -1 if item[0][1] is None else item[0][1]))
+    ordered = sorted(counts.items())
     parts = [
-        f"{count} of {driver} {'without a NUMA node' if numa is None else f'on NUMA node {numa}'}"
+        f"{count} of {driver} {f'on NUMA node {format_list(numa)}' if numa else 'without a NUMA node'}"
         for (driver, numa), count in ordered[:MAX_SHOWN]
     ]
     return ", ".join(parts) or "none"

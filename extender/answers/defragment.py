@@ -27,7 +27,14 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
     question = parse_question(_REQUEST, read_question(asked))
     workload = workload_of(asked, question.pod, "pod")
     subjects = subjects_of(snapshot, question.nodes)
-    evictions = Evictions(subjects, asked.budgets, judge, max_priority=question.priority, max_trials=MAX_TRIALS)
+    evictions = Evictions(
+        subjects,
+        asked.budgets,
+        judge,
+        max_priority=question.priority,
+        max_trials=MAX_TRIALS,
+        workload=workload,
+    )
     evictions.is_late = lambda: asked.spent() > MAX_SHARE
     search = Defragment(workload, evictions, judge, question.max_moves, asked.spent)
     of = len(evictions.subjects) + question.max_moves
@@ -55,6 +62,10 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
 
 def _left_out(search: Defragment) -> Iterator[str]:
     nodes = len(search.evictions.subjects)
+    if search.nodes_left_out:
+        yield f"{plural(search.nodes_left_out, 'node')} of {nodes + search.nodes_left_out} left out of all numbers"
+    if search.evictions.is_partial:
+        yield "some nodes have too many pods, or pods too many other nodes, to try every choice"
     if search.is_late:
         yield f"the time was over: {search.nodes_searched} of {plural(nodes, 'node')} were searched; {OUT_OF_TIME}"
     elif search.nodes_searched < nodes:

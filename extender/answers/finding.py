@@ -50,7 +50,7 @@ def placed_by_kubelet(subjects: Sequence[Subject]) -> tuple[list[Subject], list[
     kept = [each for each in subjects if not each.node_class.has_nri]
     left_out = len(subjects) - len(kept)
     note = (
-        f"{left_out} of {plural(len(subjects), 'node')}: left out, because their NRI topology-aware policy places the "
+        f"{left_out} of {plural(len(subjects), 'node')}: left out, because their NRI policy places the "
         "containers, and this question is about the kubelet's managers"
     )
     return kept, [note] if left_out else []
@@ -67,15 +67,18 @@ def blind_spots(subjects: Sequence[Subject], *, reads_pods: bool = True) -> list
     unsure = sum(not each.node_class.complete for each in subjects if each.states)
     hidden = sum(Provider.NRI in each.node_class.hidden for each in subjects)
     claims = sum("resource claims" in pod.workload.rules.unread for pod in pods)
-    groups = sum(pod.is_in_group for pod in pods)
+    groups = sum(pod.group is not None for pod in pods)
     unwatched = sum(each.around.pods is None for each in subjects) if reads_pods else 0
     notes = (
         (unknown, f"{unknown} {nodes}: left out, because no report says enough about them"),
         (stale, f"{stale} {nodes}: no report for some time, so their last state is used"),
         (unsure, f"{unsure} {nodes}: pods start or end there now, and not every state that this allows is known"),
-        (hidden, f"{hidden} {nodes}: what their NRI topology-aware policy has granted and would refuse is not known"),
+        (hidden, f"{hidden} {nodes}: what their NRI policy has granted and would refuse is not known"),
         (claims, f"{plural(claims, 'pod')} with resource claims: what DRA drivers allocate is not known"),
-        (groups, f"{plural(groups, 'pod')} in groups that are scheduled together: each is treated as a pod of its own"),
+        (
+            groups,
+            f"{plural(groups, 'pod')} in groups that run together: none is evicted, and each is replayed by itself",
+        ),
         (
             unwatched,
             (

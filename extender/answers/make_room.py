@@ -15,6 +15,7 @@ from extender.answers.pod_summary import pod_summary
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question, workload_of
 from extender.answers.snapshot import Snapshot
+from extender.answers.words import plural
 from extender.questions.evictions import Evictions, Move
 from extender.questions.make_room import MAX_ALTERNATIVES, MAX_TRIALS, MakeRoom, OpenedPlace
 from extender.replay.sets import iter_bits
@@ -36,7 +37,9 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
     spec = _spec(question.pod)
     subjects = subjects_of(snapshot, None)
     priority = _priority(spec) if question.priority is None else question.priority
-    evictions = Evictions(subjects, asked.budgets, judge, max_priority=priority, max_trials=MAX_TRIALS)
+    evictions = Evictions(
+        subjects, asked.budgets, judge, max_priority=priority, max_trials=MAX_TRIALS, workload=workload
+    )
     evictions.is_late = lambda: asked.spent() > MAX_SHARE
     snapshot.subjects(question.nodes)  # raises UnknownNodeError
     room = MakeRoom(workload, evictions, question.nodes)
@@ -54,15 +57,34 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
                 notes.append(f"the time was over after {done} of {room.steps} searches of nodes; {OUT_OF_TIME}")
                 break
         plans = _best(plans)
+    incomplete = list(_incomplete(evictions, is_late=asked.spent() > MAX_SHARE))
     is_now = bool(plans) and plans[0].eviction is None
     yield {
         "pod": pod_summary(workload),
         "result": "fits" if is_now else "room" if plans else "none",
         "plans": [_plan(plan) for plan in plans],
         "searched": MAX_TRIALS - evictions.trials_left,
-        "complete": evictions.trials_left > 0 and asked.spent() <= MAX_SHARE,
-        "notes": notes,
+        "complete": not incomplete,
+        "blocked": [] if plans else list(_blocked(room, evictions)),
+        "notes": [*notes, *incomplete],
     }
+
+
+def _incomplete(evictions: Evictions, *, is_late: bool) -> Iterator[str]:
+    if is_late:
+        yield f"the search ended early; {OUT_OF_TIME}"
+    if evictions.trials_left <= 0:
+        yield f"the search ended after {MAX_TRIALS:,} tries; ask about fewer nodes"
+    if evictions.is_partial:
+        yield "some nodes have too many pods, or pods too many other nodes, to try every choice"
+
+
+def _blocked(room: MakeRoom, evictions: Evictions) -> Iterator[str]:
+    """Why there is no plan."""
+    yield from (f"{plural(count, 'node')}: {reason}" for reason, count in room.blocked().most_common())
+    yield from (
+        f"{plural(count, 'pod')} may not be evicted: {reason}" for reason, count in evictions.why_kept().most_common()
+    )
 
 
 def _spec(document: Mapping[str, object]) -> Mapping[str, object]:
@@ -98,25 +120,24 @@ def _plan(plan: OpenedPlace) -> Json:
         "node": plan.subject.name,
         "numa": list(iter_bits(plan.alignment.numa)),
         "containers": aligned_placements_to_json(plan.admitted.whole_placements, plan.alignment),
+        "cordon": _cordoned(plan.subject.name, moves),
         "evictions": [move_to_json(move) for move in moves],
         "objects": eviction_objects(moves),
-        "script": _script(plan.subject.name, moves),
+        "script": script_of(plan.subject.name, moves),
     }
 
 
 def move_to_json(move: Move) -> Json:
     """One `EvictedPod`."""
-    pod, placed = move.pod, move.placed
-    assert placed.node is not None
-    assert placed.alignment is not None
+    pod = move.pod
     return {
         "pod": pod.name,
         "node": move.source,
         "priority": pod.priority,
         "owner": pod.owner,
         "requests": {name: format_milli(name, milli) for name, milli in pod.requests_milli.items()},
-        "to": placed.node,
-        "numa": list(iter_bits(placed.alignment.numa)),
+        "to": move.node,
+        "numa": list(iter_bits(move.numa)),
     }
 
 
@@ -133,27 +154,55 @@ def eviction_objects(moves: Sequence[Move]) -> str:
     return yaml.safe_dump_all(objects, sort_keys=False) if objects else ""
 
 
-def _script(node: str, moves: Sequence[Move]) -> str:
-    """The evictions as a shell script. It cordons the node, so that the replacements do not come back to it.
+def _cordoned(node: str, moves: Sequence[Move]) -> list[str]:
+    """The nodes to cordon before the first eviction: the target, and every node that loses a pod."""
+    return list(dict.fromkeys([node, *(move.source for move in moves)])) if moves else []
 
-    A controller may create a replacement only when the old pod is gone, so a person ends the cordon.
+
+_FUNCTIONS: Final = """\
+replicas() { # namespace, UID of the controller: the UID and the node of each pod
+  kubectl get pods -n "$1" -o jsonpath="{range .items[?(@.metadata.ownerReferences[0].uid==\\"$2\\")]}\
+{.metadata.uid} {.spec.nodeName}{\\"\\n\\"}{end}"
+}
+move() { # namespace, pod, the node that its replacement is to get
+  owner=$(kubectl get pod "$2" -n "$1" -o jsonpath='{.metadata.ownerReferences[0].uid}')
+  before=$(replicas "$1" "$owner")
+  kubectl create --raw "/api/v1/namespaces/$1/pods/$2/eviction" -f - <<END
+{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"namespace":"$1","name":"$2"}}
+END
+  found=""
+  for _ in $(seq 120); do
+    found=$(replicas "$1" "$owner" | while read -r uid node; do
+      case "$before" in *"$uid"*) ;; *) echo "$node" ;; esac
+    done | sed '/^$/d' | head -n 1)
+    [ -z "$found" ] || break
+    sleep 5
+  done
+  if [ "$found" != "$3" ]; then
+    echo "$1/$2: its replacement is on ${found:-no node}, not on $3. Ask again." >&2
+    exit 1
+  fi
+}
+"""
+
+
+def script_of(node: str, moves: Sequence[Move]) -> str:
+    """The moves as a shell script: one after another, and each waits until the replacement has a node.
+
+    It ends if a replacement gets another node than the plan says, before any further pod is evicted. Nodes are cordoned
+    while a pod has to leave them, and the target until all have left.
 
     Empty if Kubernetes does not allow one of the names: nodes report them, and a shell must not run them as code.
     """
-    names = [node, *(n for m in moves for n in (m.pod.workload.namespace, m.pod.workload.name, m.placed.node or ""))]
+    nodes = _cordoned(node, moves)
+    names = [*nodes, *(n for m in moves for n in (m.pod.workload.namespace, m.pod.workload.name, m.node))]
     if not moves or not all(_NAME.fullmatch(name) for name in names):
         return ""
-    lines = ["#!/bin/sh", "set -eu", f"kubectl cordon {node}"]
-    for move in moves:
-        namespace, name = move.pod.workload.namespace, move.pod.workload.name
-        lines += [
-            f"# its replacement fits on {move.placed.node}",
-            f"kubectl create --raw /api/v1/namespaces/{namespace}/pods/{name}/eviction -f - <<'END'",
-            f'{{"apiVersion":"policy/v1","kind":"Eviction","metadata":{{"namespace":"{namespace}","name":"{name}"}}}}',
-            "END",
-        ]
-    for move in moves:
-        lines.append(
-            f"kubectl wait --for=delete pod/{move.pod.workload.name} -n {move.pod.workload.namespace} --timeout=5m"
-        )
-    return "\n".join([*lines, f"echo 'once the replacements are scheduled, run: kubectl uncordon {node}'", ""])
+    every = " ".join(nodes)
+    lines = ["#!/bin/sh", "set -eu", _FUNCTIONS.rstrip("\n")]
+    lines += [f"kubectl cordon {every}", f"trap 'kubectl uncordon {every}' EXIT"]
+    for number, move in enumerate(moves, start=1):
+        lines.append(f"move {move.pod.workload.namespace} {move.pod.workload.name} {move.node}")
+        if move.source != node and all(later.source != move.source for later in moves[number:]):
+            lines.append(f"kubectl uncordon {move.source}")
+    return "\n".join([*lines, ""])

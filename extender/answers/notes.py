@@ -51,11 +51,13 @@ def _demand(demand: Demand) -> Iterator[str]:
     if demand.fault:
         yield f"every node is refused for the pod: {demand.fault}"
         return
-    if demand.alignment not in (None, AlignmentDemand.NONE):
-        of = "all containers together" if demand.scope is DemandScope.POD else "each container"
-        yield f"the pod demands alignment {demand.alignment} for {of}, whatever the policy of the node"
-    if demand.memory is MemoryDemand.NO_REMOTE_MEMORY:
-        yield "the pod demands no-remote-memory: its memory must be pinned beside its CPUs"
+    of = "all containers together" if demand.scope is DemandScope.POD else "each container"
+    for who, wanted in ((of, demand.of()), *((f"container {name}", demand.of(name)) for name, _ in demand.containers)):
+        what = "" if wanted.resources is None else f" of {' and '.join(wanted.resources)}"
+        if wanted.alignment not in (None, AlignmentDemand.NONE):
+            yield f"the pod demands alignment {wanted.alignment}{what} for {who}, whatever the policy of the node"
+        if wanted.memory is MemoryDemand.NO_REMOTE_MEMORY:
+            yield f"the pod demands no-remote-memory for {who}: memory must be pinned to the NUMA nodes of the CPUs"
 
 
 def node_notes(workload: PodWorkload, kubelet: Kubelet | None, scheduler: SchedulerAnswer) -> list[str]:

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from extender.wire.questions import HypotheticalNode, Question, Workload
+from extender.wire.validation import doc
 
 MAX_HYPOTHETICAL = 64
 MAX_MIX = 64
@@ -26,12 +27,9 @@ class WhatIfRequest(Question):
     pod: Workload
     nodes: NodeNames = None
     hypothetical: Annotated[
-        list[HypotheticalNode],
-        Field(description="Hypothetical nodes to check as well.", max_length=MAX_HYPOTHETICAL),
+        list[HypotheticalNode], Field(description="Hypothetical nodes to check as well.", max_length=MAX_HYPOTHETICAL)
     ] = []
-    explain: Annotated[
-        bool, Field(description="Explain each verdict, and search for the nearest requests that fit.")
-    ] = False
+    explain: Annotated[bool, doc("Explain each verdict, and search for the nearest requests that fit.")] = False
 
 
 class CapacityRequest(Question):
@@ -42,8 +40,7 @@ class CapacityRequest(Question):
     ]
     nodes: NodeNames = None
     hypothetical: Annotated[
-        list[HypotheticalNode],
-        Field(description="Hypothetical nodes to count as well.", max_length=MAX_HYPOTHETICAL),
+        list[HypotheticalNode], Field(description="Hypothetical nodes to count as well.", max_length=MAX_HYPOTHETICAL)
     ] = []
     max_copies: Annotated[int, Field(ge=1, le=MAX_COPIES, description="Stop counting on a node at this many pods.")] = (
         1000
@@ -62,8 +59,7 @@ class PlannedWorkload(Question):
 
     pod: Workload
     copies: Annotated[
-        int | None,
-        Field(ge=0, le=MAX_PLANNED_PODS, description="Null: the number of replicas in the document."),
+        int | None, Field(ge=0, le=MAX_PLANNED_PODS, description="Null: the number of replicas in the document.")
     ] = None
 
 
@@ -71,10 +67,7 @@ class PlanRequest(Question):
     """Pods in the order of their creation."""
 
     all_or_nothing: Annotated[
-        bool,
-        Field(
-            description="If one pod fits on no node, none is placed: no line has a node, and `held_back` counts them."
-        ),
+        bool, doc("If one pod fits on no node, none is placed: no line has a node, and `held_back` counts them.")
     ] = False
 
     pods: Annotated[
@@ -83,6 +76,5 @@ class PlanRequest(Question):
     ]
     nodes: NodeNames = None
     hypothetical: Annotated[
-        list[HypotheticalNode],
-        Field(description="Hypothetical nodes to use as well.", max_length=MAX_HYPOTHETICAL),
+        list[HypotheticalNode], Field(description="Hypothetical nodes to use as well.", max_length=MAX_HYPOTHETICAL)
     ] = []

@@ -1,7 +1,7 @@
 """The reply to tune: the configurations on the Pareto front, with what a change to each would do to running pods."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import yaml
@@ -16,7 +16,8 @@ from extender.answers.requests import MAX_PLANNED_PODS
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.questions.restart_check import restart_check
-from extender.questions.tune import MAX_FRONT, Change, Tune, Tuned
+from extender.questions.tune import MAX_FRONT, Tune
+from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
 from extender.replay.config import KubeletConfig
 from extender.replay.sets import format_list
@@ -42,27 +43,33 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[J
     for done, so_far in enumerate(search.run(), start=1):
         found = so_far
         yield from progress(min(done, search.steps), of)
-    front = sorted((each for each in found if each.is_best), key=lambda each: each.rank, reverse=True)
     now = next(each for each in found if not each.change)
+    front = sorted((e for e in found if e.is_best and e.change), key=lambda e: (e.is_weaker(now), [-v for v in e.rank]))
     rows = []
-    for done, each in enumerate([now, *(each for each in front if each.change)], start=search.steps + 1):
-        rows.append(_row(search, each, is_late=asked.spent() > RESTART_SHARE))
+    for done, each in enumerate([now, *front], start=search.steps + 1):
+        rows.append(_row(search, each, now, is_late=lambda: asked.spent() > RESTART_SHARE))
         yield from progress(done, of)
     notes = [*left_out, *blind_spots(subjects, reads_pods=pods is None)]
     if search.nodes_left_out:
         drawn = len(search.subjects)
         notes.append(
             f"{plural(drawn, 'node')} of {drawn + search.nodes_left_out} {'was' if drawn == 1 else 'were'} replayed, "
-            "drawn by the seed: all numbers are for these nodes only"
+            "drawn at random: all numbers are for these nodes only"
         )
     if search.is_late:
         notes.append(f"the time was over after {plural(len(found), 'configuration')}; {OUT_OF_TIME}")
-    notes.append("no scheduler is replayed: each node keeps its own pods, or gets its share of the list")
+    elif len(found) < search.configurations:
+        notes.append(f"{len(found)} of {search.configurations} configurations were tried, fewer changes first")
+    notes.append(
+        "no scheduler is replayed: each node keeps its own pods, or gets its share of the list; a pod that one node "
+        "refuses counts as refused, where a scheduler would look for another node"
+    )
     yield {
         "configurations": rows,
         "pods": search.pods,
         "nodes": len(search.subjects),
         "tried": len(found),
+        "complete": not search.is_late and not search.nodes_left_out and len(found) == search.configurations,
         "seed": question.seed,
         "notes": notes,
     }
@@ -79,38 +86,43 @@ def _pods(asked: Asked, question: TuneRequest) -> list[PodWorkload]:
     return pods
 
 
-def _row(search: Tune, each: Tuned, *, is_late: bool) -> Json:
+def _row(search: Tune, each: Tuned, now: Tuned, *, is_late: Callable[[], bool]) -> Json:
     count = len(each.trials)
     sums: Counter[Alignment] = Counter()
     for trial in each.trials:
         sums.update(trial.alignments)
-    least, most = search.spread(each)
+    ranges = {name: search.spread(each, name) for name in Measures._fields}
     return {
         "current": not each.change,
         "best": each.is_best,
         "change": dict(each.change),
         "patches": _patches(search, each.change),
         "admitted": round(sum(trial.admitted for trial in each.trials) / count),
-        "admitted_least": least,
-        "admitted_most": most,
+        **{f"{name}_least": least for name, (least, _) in ranges.items()},
+        **{f"{name}_most": most for name, (_, most) in ranges.items()},
+        "guarantee_ends": search.nodes_weaker(each, now),
         **{name: round(value / count) for name, value in alignment_counts(sums).items()},
         "refused": round(sum(trial.refused for trial in each.trials) / count),
         "stranded_cpus": round(sum(trial.stranded_cpus for trial in each.trials) / count),
         "failing_nodes": max(trial.failing_nodes for trial in each.trials),
-        "restart": _restart(search, each.change) if each.change and not is_late else None,
+        "restart": _restart(search, each.change, is_late) if each.change else None,
     }
 
 
 def _patches(search: Tune, change: Change) -> list[Json]:
     """The change as KubeletConfiguration. Nodes with the same one are together; those that need none are left out."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, tuple[Json, list[str]]] = {}
     for subject in search.subjects:
         assert subject.kubelet is not None
         fields = _different(subject.kubelet.config, search.config(subject, change), change)
         if fields:
-            document = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields}
-            found.setdefault(yaml.safe_dump(document, sort_keys=False), []).append(subject.name)
-    return [{"nodes": nodes, "patch": patch} for patch, nodes in found.items()]
+            found.setdefault(repr(fields), (fields, []))[1].append(subject.name)
+    return [{"nodes": nodes, "patch": _patch(fields)} for fields, nodes in found.values()]
+
+
+def _patch(fields: Json) -> str:
+    document = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields}
+    return str(yaml.safe_dump(document, sort_keys=False))
 
 
 def _different(before: KubeletConfig, after: KubeletConfig, change: Change) -> Json:
@@ -144,9 +156,13 @@ def _different(before: KubeletConfig, after: KubeletConfig, change: Change) -> J
     return fields
 
 
-def _restart(search: Tune, change: Change) -> Json:
-    """What restart-check says of the change, counted."""
-    results = [restart_check(subject, search.config(subject, change)) for subject in search.subjects]
+def _restart(search: Tune, change: Change, is_late: Callable[[], bool]) -> Json | None:
+    """What restart-check says of the change, counted; None if the time is over before all nodes are checked."""
+    results = []
+    for subject in search.subjects:
+        if is_late():
+            return None
+        results.append(restart_check(subject, search.config(subject, change)))
     return {
         "files_refused": sum(bool(each.refused_files) for each in results),
         "not_starting": sum(bool(each.config_error) for each in results),

@@ -25,6 +25,7 @@ from extender.answers.snapshot import Snapshot
 from extender.questions.explain import AdmissionStory, explain, story_to_json
 from extender.questions.what_if import NodeWhatIf, what_if
 from extender.replay.pod import Pod
+from extender.scheduling.claim_alignment import extended_by_claims
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.verdicts import alignment_to_json, explained_to_json
@@ -117,7 +118,12 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
         "notes": [
             *node_notes(workload, subject.kubelet, answer.scheduler),
             *claim_notes(
-                workload.pod, subject.kubelet, subject.around.devices, answer.admitted_as, answer.claim_alignment
+                workload.pod,
+                subject.kubelet,
+                subject.around.devices,
+                answer.admitted_as,
+                answer.claim_alignment,
+                extended_by_claims(workload.pod, subject.node_class),
             ),
         ],
         "verdict": None if answer.verdict is None else explained_to_json(answer.verdict, answer.admitted_as),

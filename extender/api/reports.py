@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from extender.api.access.fast_path import FrequentRoute
 from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
@@ -24,6 +24,7 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.verdict import Certainty, Provider
 from extender.wire.errors import WireError, shown
 from extender.wire.reports import NewKubeletError, read_heartbeat, read_report
+from extender.wire.validation import doc
 
 _OUTCOMES: Final[dict[type[Exception], str]] = {
     WireError: "invalid",
@@ -45,9 +46,9 @@ class Accepted(BaseModel):
     """The reply to an accepted report."""
 
     name: str
-    certainty: Annotated[Certainty, Field(description="Certainty of verdicts on the node from now on.")]
-    hidden: Annotated[list[Provider], Field(description="Managers whose state is missing from the report.")]
-    problems: Annotated[list[str], Field(description="Missing or contradictory parts of the report.")]
+    certainty: Annotated[Certainty, doc("Certainty of verdicts on the node from now on.")]
+    hidden: Annotated[list[Provider], doc("Managers whose state is missing from the report.")]
+    problems: Annotated[list[str], doc("Missing or contradictory parts of the report.")]
 
 
 class ReportEndpoints:

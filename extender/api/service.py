@@ -14,7 +14,8 @@ from extender.intake.profiles import NodeProfile
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
-from extender.scheduling.cached_judge import CachedJudge, Offload
+from extender.scheduling.cached_judge import CachedJudge
+from extender.scheduling.offload import Offload
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.scheduling import CallRecords, KnownCluster, Scheduling

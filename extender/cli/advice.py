@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from extender.cli.client import ExtenderClient
-from extender.cli.output import show
+from extender.cli.output import console_for, show
 from extender.cli.questions import TypedManifest, read_manifests
 from extender.cli.render import placement_line
 
@@ -30,7 +30,7 @@ def advise(
 def _last(lines: Iterator[Any]) -> Any:  # noqa: ANN401 - JSON
     """The last line; the progress of those before it is shown on a terminal."""
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
+    console = console_for(stderr=True)
     line = None
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("", total=None)

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from extender.cli.client import ExtenderClient, client_options
 from extender.cli.exits import end, exit_code_option, of_counts
-from extender.cli.output import output_option, show
+from extender.cli.output import console_for, output_option, show
 from extender.cli.questions import (
     manifest_option,
     naming_what_was_typed,
@@ -66,5 +65,5 @@ def _counted(lines: Iterator[Any], total: int | None) -> Iterator[Any]:
         yield from lines
         return
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TextColumn("nodes"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console_for(stderr=True), transient=True) as progress:
         yield from progress.track(lines, total=total)

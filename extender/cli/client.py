@@ -163,8 +163,12 @@ class ExtenderClient:
             if reply.is_error:
                 reply.read()
             _check(reply)
-            for line in reply.iter_lines():
-                yield _checked(orjson.loads(line))
+            rest = b""
+            for part in reply.iter_bytes():  # httpx's lines also end at separators within a text, such as U+2028
+                *lines, rest = (rest + part).split(b"\n")
+                yield from (_checked(orjson.loads(line)) for line in lines)
+            if rest:
+                yield _checked(orjson.loads(rest))
 
     def _json(self, method: str, path: str, **parts: Any) -> Any:  # noqa: ANN401
         with self._reached():

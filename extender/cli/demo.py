@@ -1,10 +1,8 @@
 """`numa-extender demo`."""
 
-import sys
-
 import click
-from rich.console import Console
 
+from extender.cli.output import console_for
 from extender.demo.run import WIDTH, run_demo
 
 
@@ -20,5 +18,4 @@ from extender.demo.run import WIDTH, run_demo
 )
 def demo(*, once: bool, host: str, port: int) -> None:
     """Show on a sample cluster the ranking by totals, the verdicts of the kubelets, and the answer of numa-extender."""
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
-    run_demo(console, host=host, port=port, once=once)
+    run_demo(console_for(markup=True, width=WIDTH), host=host, port=port, once=once)

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 import click
 import orjson
+from rich.text import Text
 
 from extender.cli.lint_knowledge import make_context
+from extender.cli.output import console_for
 from extender.lint import Finding, Severity
 from extender.lint import lint as lint_documents
 from extender.lint.documents import MAX_BYTES, Located, read_documents, read_environment
@@ -98,12 +100,11 @@ def _unreadable(error: WireError) -> Finding:
 
 
 def _print_text(findings: Sequence[Finding]) -> None:
+    console = console_for()
     for finding in findings:
-        click.echo(
-            f"{finding.file}:{finding.line}: "
-            + click.style(finding.severity.value, fg=_COLOURS[finding.severity], bold=True)
-            + f" [{finding.rule}] {finding.path or 'document'}: {finding.why}\n    fix: {finding.fix}"
-        )
+        severity = finding.severity.value, f"bold {_COLOURS[finding.severity]}"
+        what = f" [{finding.rule}] {finding.path or 'document'}: {finding.why}\n    fix: {finding.fix}"
+        console.print(Text.assemble(f"{finding.file}:{finding.line}: ", severity, what), soft_wrap=True)
     count = Counter(finding.severity for finding in findings)
     total = ", ".join(
         f"{count[severity]} {severity.value}{'' if count[severity] == 1 else 's'}" for severity in Severity

@@ -58,14 +58,18 @@ def make_room(
 def _first(form: str) -> Any:  # noqa: ANN401 - a renderer
     """A renderer of the first plan in this form."""
     key = {"evictions": "objects", "script": "script"}[form]
-    return lambda answer: Text(answer["plans"][0][key].rstrip() if answer["plans"] else "# no plan was found")
+
+    def render(answer: Any) -> Text:  # noqa: ANN401 - JSON
+        return Text(answer["plans"][0][key].rstrip() if answer["plans"] else "# no plan was found", no_wrap=True)
+
+    return render
 
 
 def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
     table = new_table("plan", "evict", "from", "priority", "its replacement goes to")
     for number, plan in enumerate(answer["plans"], start=1):
         for row, each in enumerate(plan["evictions"]):
-            where = f"{each['to']}, NUMA {','.join(map(str, each['numa']))}"
+            where = each["to"] + (f", NUMA {','.join(map(str, each['numa']))}" if each["numa"] else "")
             first = str(number) if row == 0 else ""
             table.add_row(first, Text(each["pod"]), Text(each["node"]), str(each["priority"]), Text(where))
         placement = "; ".join(f"{name}: {placement_line(p)}" for name, p in plan["containers"].items())
@@ -79,5 +83,6 @@ def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
         return Group(head, Text(f"no eviction is needed: {plan['node']} aligns it now: {placement}", "green"))
     if answer["result"] == "none":
         text = "no plan was found" if answer["complete"] else "no plan was found before the limit of tries"
-        return Group(head, Text(f"{text} ({answer['searched']} tried)", "red"), notes_text(answer))
+        blocked = [Text(f"  {reason}") for reason in answer["blocked"]]
+        return Group(head, Text(f"{text} ({answer['searched']} tried)", "red"), *blocked, notes_text(answer))
     return Group(head, table, notes_text(answer), next_text("add --as script to print the commands of plan 1"))

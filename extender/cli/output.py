@@ -1,13 +1,20 @@
-"""Prints replies: a table for people, JSON or YAML for programs."""
+"""Prints replies: a table for people, JSON or YAML for programs.
+
+Tables have colours on a terminal, so they are written below the stream that makes everything visible. `_Console` makes
+their text visible instead. No other file makes a console.
+"""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import click
 import orjson
 import yaml
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from node_exporter.visible import underlying, visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 WIDTH: Final = 110
@@ -33,11 +40,22 @@ def show(output: str, answer: Any, *tables: Callable[[Any], RenderableType]) -> 
     elif output == "yaml":
         yaml.safe_dump(answer, sys.stdout, sort_keys=False, allow_unicode=True)
     else:
-        console = console_for(sys.stdout.isatty())
+        console = console_for()
         for table in tables:
             console.print(table(answer))
 
 
-def console_for(terminal: bool) -> Console:  # noqa: FBT001 - a question with one answer
-    """The console to print on."""
-    return Console(highlight=False) if terminal else Console(width=WIDTH, highlight=False)
+class _Console(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
+
+
+def console_for(*, stderr: bool = False, markup: bool = False, width: int = WIDTH) -> Console:
+    """The console to print on. *width*: in columns if it is not a terminal.
+
+    *markup*: whether text in brackets is a style; never with text of others.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    is_terminal = stream.isatty()
+    return _Console(file=underlying(stream), width=None if is_terminal else width, highlight=False, markup=markup)

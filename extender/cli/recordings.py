@@ -8,9 +8,9 @@ from typing import IO, Final, TypeVar
 
 import click
 import orjson
-from rich.console import Console
 from rich.table import Table
 
+from extender.cli.output import console_for
 from extender.conformance.agreement import Difference
 from extender.wire.errors import WireError
 
@@ -74,13 +74,13 @@ def agreement_table(
 
 def show_agreement(table: Table, differences: Sequence[Difference]) -> int:
     """Print the table and the first differences. Returns the exit code: 1 if there are any."""
-    console = Console()
+    console = console_for()
     console.print(table)
     for difference in differences[:SHOWN_DIFFERENCES]:
         step = "" if difference.step is None else f" step {difference.step}"
-        console.print(f"\n{difference.scenario}{step}: {difference.path}", highlight=False, markup=False)
-        console.print(f"  recorded: {difference.recorded!r}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"  replayed: {difference.replayed!r}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"\n{difference.scenario}{step}: {difference.path}", soft_wrap=True)
+        console.print(f"  recorded: {difference.recorded!r}", soft_wrap=True)
+        console.print(f"  replayed: {difference.replayed!r}", soft_wrap=True)
     if len(differences) > SHOWN_DIFFERENCES:
         console.print(f"\n… and {len(differences) - SHOWN_DIFFERENCES} more differences")
     return 1 if differences else 0

@@ -19,6 +19,8 @@ def pool_placement_line(placement: Json) -> str:
         parts.append(f"CPUs {placement['cpus']}")
     if placement["shared_millicpu"] or not placement["cpus"]:
         parts.append(f"{cpus(placement['shared_millicpu'])} shared")
+    if placement["cpuset"] != placement["cpus"]:
+        parts[-1] += " (not pinned)" if placement["cpuset"] is None else f" (runs on {placement['cpuset']})"
     widens = placement["widens"]
     moved = f"; memory of {widens} other container{'' if widens == 1 else 's'} moves" if widens else ""
     memory = f"{amount(placement['memory_bytes'])} on NUMA {numa(placement['memory_numa'])}"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 import orjson
-from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from extender.cli.output import console_for
 from extender.cli.recordings import agreement_table, read_scenarios, show_agreement
 from extender.cli.replay_nri import replay_nri
 from extender.conformance.agreement import AGREEMENT_COLUMNS, Agreement, Difference, check
@@ -79,7 +79,7 @@ def _check(files: tuple[str, ...]) -> int:
         MofNCompleteColumn(),
         TextColumn("scenarios, {task.fields[differences]} differences"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=console_for(stderr=True),
         transient=True,
     ) as progress:
         task = progress.add_task("", total=None, differences=0)

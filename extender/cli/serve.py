@@ -9,7 +9,7 @@ import click
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from extender.app import make_app, make_server, make_service, set_up_collector
+from extender.app import make_app, make_server, make_service, set_up_collector, set_up_threads
 from extender.config.settings import PREFIX, Settings, unknown_variables
 from extender.intake.profiles import ProfileError
 from extender.observability.logs import set_up_logging
@@ -44,6 +44,7 @@ def serve(**flags: str | int | None) -> None:
     for name, near in unknown_variables(os.environ):
         LOG.warning("unknown setting: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
     set_up_collector()
+    set_up_threads()
     try:
         server = make_server(settings, make_app(make_service(settings)))
     except CertificateError as error:

@@ -67,7 +67,10 @@ def _table(answer: Any, *, is_long: bool) -> RenderableType:  # noqa: ANN401 - J
     table = new_table("configuration", "admitted", "aligned", "split", "refused", "stranded", "at the restart")
     table.columns[0].no_wrap = True
     for each in answer["configurations"]:
-        change = "\n".join(_setting(name, value or "(none)") for name, value in each["change"].items())
+        lines = [_setting(name, value or "(none)") for name, value in each["change"].items()]
+        if each["guarantee_ends"]:
+            lines.append(f"! ends the guarantee on {plural(each['guarantee_ends'], 'node')}")
+        change = "\n".join(lines)
         spread = f" ({each['admitted_least']}-{each['admitted_most']})"
         admitted = f"{each['admitted']}{spread if each['admitted_least'] != each['admitted_most'] else ''}"
         numbers = (str(each[key]) for key in ("aligned", "split", "refused"))

@@ -18,6 +18,7 @@ from itertools import combinations
 
 from extender.cluster.ledger import Admit, BindingState, Event, Release
 from extender.replay.pod import Pod
+from extender.replay.sets import iter_bits
 
 
 def predecessors(
@@ -40,9 +41,10 @@ def predecessors(
     if all(each == (1 << number) - 1 for number, each in enumerate(surely)):  # the order is certain
         return before
     shapes = [shape_of(admit.pod) for admit in admits]
+    after = _after(surely)
     for (i, first), (j, second) in combinations(enumerate(admits), 2):
         is_alike = BindingState.IN_DOUBT not in (first.binding, second.binding) and shapes[i] == shapes[j]
-        if is_alike and not {first.uid, second.uid} & set(distinguished) and _may_swap_names(i, j, surely):
+        if is_alike and not {first.uid, second.uid} & set(distinguished) and _may_swap_names(i, j, surely, after):
             before[j] |= 1 << i
     return before
 
@@ -59,15 +61,22 @@ def _surely_before(admits: Sequence[Admit], events: Sequence[Event], *, in_any_o
     return before
 
 
-def _may_swap_names(i: int, j: int, before: Sequence[int]) -> bool:
+def _after(before: Sequence[int]) -> list[int]:
+    """For each admission, the bits of those that it is certainly before."""
+    after = [0] * len(before)
+    for number, bits in enumerate(before):
+        for earlier in iter_bits(bits):
+            after[earlier] |= 1 << number
+    return after
+
+
+def _may_swap_names(i: int, j: int, before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether *j* and *i* (later in the ledger) can change places in every order that has *j* before *i*.
 
     Only a third one between them can prevent that: one that is certainly before *i* and not before *j*, or certainly
     after *j* and not after *i*.
     """
-    is_before_i_only = before[i] & ~before[j]
-    is_after_j_only = any(after >> j & 1 and not after >> i & 1 for after in before[j + 1 :])
-    return not is_before_i_only and not is_after_j_only
+    return not before[i] & ~before[j] and not after[j] & ~after[i]
 
 
 def _may_overtake(first: Admit, second: Admit) -> bool:

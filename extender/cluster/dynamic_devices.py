@@ -11,15 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+CPU_DRIVER: Final = "dra.cpu"
+"""The driver that allocates CPUs by claims."""
+
 
 class DynamicDevice(NamedTuple):
-    """One device of a node. `numa`: its NUMA node; None: the driver does not say. `claim`: NAMESPACE/NAME, "": free."""
+    """One device of a node. `claim`: NAMESPACE/NAME, "": free.
+
+    `numa`: the NUMA nodes that it is local to, as raw bits; 0: the driver does not say.
+    """
 
     driver: str
     pool: str
     name: str
-    numa: int | None = None
+    numa: int = 0
     claim: str = ""
+
+    @property
+    def is_cpus(self) -> bool:
+        """Whether it stands for CPUs."""
+        return self.driver == CPU_DRIVER
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -37,8 +48,18 @@ class PublishedDevices:
     devices: tuple[DynamicDevice, ...]
 
 
-CPU_DRIVER: Final = "dra.cpu"
-"""The driver that allocates CPUs by claims."""
+class ExtendedClaim(NamedTuple):
+    """A claim that kube-scheduler has made for extended resources of a pod.
+
+    `containers`: for each of its devices the position of the container, init containers first; -1: not known.
+    """
+
+    pod_uid: str = ""
+    containers: tuple[int, ...] = ()
+
+
+NO_POD: Final = ExtendedClaim()
+NO_CLAIM: Final = ("", NO_POD)
 NO_DEVICES: Final[tuple[DynamicDevice, ...]] = ()
 
 
@@ -51,6 +72,9 @@ class DynamicDevices:
         self._node_of: dict[str, str] = {}
         self._holders: dict[tuple[str, str, str], str] = {}
         self._claims: dict[str, tuple[tuple[str, str, str], ...]] = {}
+        self._extended_of: dict[str, str] = {}
+        self._by_pod: dict[str, tuple[str, ExtendedClaim]] = {}
+        """Claims for extended resources, by the UID of the pod; and the other way round."""
         self._listed_by: dict[tuple[str, str, str], set[str]] = {}
         """The slices that list a device, by name. During an update two generations of a pool list it."""
         self._known: dict[str, tuple[DynamicDevice, ...]] = {}
@@ -76,8 +100,17 @@ class DynamicDevices:
         if not self._slices[node_name]:
             del self._slices[node_name]
 
-    def set_claim(self, claim: str, devices: Sequence[tuple[str, str, str]]) -> None:
-        """The devices that the claim NAMESPACE/NAME has; empty: it is not allocated, or gone."""
+    def set_claim(self, claim: str, devices: Sequence[tuple[str, str, str]], extended: ExtendedClaim = NO_POD) -> None:
+        """The devices that the claim NAMESPACE/NAME has; empty: it is not allocated, or gone.
+
+        *extended*: the pod for whose extended resources kube-scheduler has made it.
+        """
+        former = self._extended_of.pop(claim, "")
+        if self._by_pod.get(former, NO_CLAIM)[0] == claim:
+            del self._by_pod[former]
+        if extended.pod_uid and devices:
+            self._extended_of[claim] = extended.pod_uid
+            self._by_pod[extended.pod_uid] = claim, extended
         for key in self._claims.pop(claim, ()):
             if self._holders.get(key) == claim:
                 del self._holders[key]
@@ -115,6 +148,18 @@ class DynamicDevices:
         return tuple(
             here.get(key) or DynamicDevice(*key, claim=claim) for key in keys if key in here or not self._is_listed(key)
         )
+
+    def of_extended(self, pod_uid: str, node_name: str) -> Sequence[tuple[int, DynamicDevice]] | None:
+        """The devices that stand for a pod's extended resources, each with the position of its container.
+
+        None: they are not known to be allocated for the node.
+        """
+        claim, extended = self._by_pod.get(pod_uid, NO_CLAIM)
+        devices = self.of_claim(claim, node_name)
+        if devices is None or not self.is_allocated_for(claim, node_name):
+            return None
+        keys = dict(zip(self._claims[claim], extended.containers, strict=True))
+        return [(keys[device.key], device) for device in devices]
 
     def is_allocated_for(self, claim: str, node_name: str) -> bool:
         """Whether the claim NAMESPACE/NAME is known to have devices that a pod on the node can use.

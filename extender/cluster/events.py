@@ -10,6 +10,14 @@ from extender.replay.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)
+class _EventOfPod:
+    """What happened to a pod that only its UID is needed of."""
+
+    node_name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class PodAssumed:
     """This service is about to bind the pod to the node."""
 
@@ -17,20 +25,12 @@ class PodAssumed:
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class PodForgotten:
+class PodForgotten(_EventOfPod):
     """The binding failed or was not sent: the resources of the assumed pod are free again."""
 
-    node_name: str
-    uid: str
 
-
-@dataclass(frozen=True, slots=True)
-class BindingInDoubt:
+class BindingInDoubt(_EventOfPod):
     """The binding was sent, and its outcome is unknown."""
-
-    node_name: str
-    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,55 +38,56 @@ class PodSeen:
     """The API server has the pod on the node, and it is not finished.
 
     `started`: its kubelet has admitted it. `ordered`: the events arrived in the order of the bindings; False for a
-    list.
+    list. `offered`: a filter call of this service has offered nodes for it before.
     """
 
     node_name: str
     pod: Pod
     started: bool
     ordered: bool = True
+    offered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class PodRefused:
+class MirrorSeen:
+    """The API server has a pod that says that it is the mirror of a static pod. Reports show whether it is true."""
+
+    node_name: str
+    pod: Pod
+
+
+class MirrorGone(_EventOfPod):
+    """It no longer exists. The static pod may still run."""
+
+
+class PodUnread(_EventOfPod):
+    """The API server has the pod on the node, and what it requests cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRefused(_EventOfPod):
     """The kubelet has refused the pod, with this status reason."""
 
-    node_name: str
-    uid: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerRefused:
+class ContainerRefused(_EventOfPod):
     """The NRI topology-aware policy has refused to create a container: the pod stays, and the kubelet tries again."""
 
-    node_name: str
-    uid: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodTerminating:
+class PodTerminating(_EventOfPod):
     """The pod's deletion was requested: it can be gone at any time."""
 
-    node_name: str
-    uid: str
 
-
-@dataclass(frozen=True, slots=True)
-class PodFinished:
+class PodFinished(_EventOfPod):
     """The pod is finished in the API server. The kubelet may still count it for a short time."""
 
-    node_name: str
-    uid: str
 
-
-@dataclass(frozen=True, slots=True)
-class PodGone:
+class PodGone(_EventOfPod):
     """The pod no longer exists, or its kubelet no longer counts it."""
-
-    node_name: str
-    uid: str
 
 
 PodEvent = (
@@ -94,6 +95,9 @@ PodEvent = (
     | PodForgotten
     | BindingInDoubt
     | PodSeen
+    | MirrorSeen
+    | MirrorGone
+    | PodUnread
     | PodRefused
     | ContainerRefused
     | PodTerminating

@@ -112,6 +112,22 @@ class RowGroup:
         """The row's class has gone."""
         self._rows.remove(row)
 
+    def amounts_of(self, resource: str, rows: Int64s) -> dict[int, NDArray[np.object_]] | None:
+        """What is free of the resource in each row, as ints of any size, by NUMA id; -1 where that does not matter.
+
+        None: the rows do not have it.
+        """
+        columns = self._columns.get(resource)
+        if columns is None:
+            return None
+        masks = [bit if bit == ANYWHERE else self._masks[bit.bit_length() - 1] for bit in columns.bits.tolist()]
+        ids = [ANYWHERE if mask == ANYWHERE else mask.bit_length() - 1 for mask in masks]
+        return dict(zip(ids, self._rows.values[rows, columns.places].T.astype(object), strict=True))
+
+    def merges(self, pod: CoarseReplay) -> int:
+        """How many times `alike` goes through the rows."""
+        return len(pod.steps(by_pod=self.hardware.by_pod) or ())
+
     def alike(self, rows: Int64s, pod: CoarseReplay) -> Int64s | None:
         """A number for each row, equal for rows with equal keys; `NO_KEY` where there is none; None: for no row."""
         hardware, layout = self.hardware, self.hardware.layout
@@ -203,6 +219,10 @@ class StatesGroup:
         self._rows.remove(number)
         rows: list[int] = self._rows.values[number].tolist()
         return rows
+
+    def merges(self, pod: CoarseReplay) -> int:
+        """How many times `alike` goes through rows."""
+        return self._rows.values.shape[1] * self._group.merges(pod)
 
     def alike(self, numbers: Int64s, pod: CoarseReplay) -> Int64s | None:
         """As `RowGroup.alike`: equal where the keys of all states are."""

@@ -7,6 +7,10 @@ Rules of this file
 - A pod is confirmed only once a report shows resources allocated to it. A listed pod may still be in flight, and a
   report may be older than the binding: absence proves nothing until the pod has run for `absence_seconds` before the
   last message of the node.
+- A mirror pod is what its author says, and every author of pods may say it. So it holds room until the reports that
+  follow decide, or until it is gone, and it changes no other pod of the same UID.
+- A pod whose deletion was requested may end at any moment, at first. If reports show it after `ENDING_SECONDS`, it may
+  take as long as its author likes (a grace period can be a year), and counts like a pod that runs.
 - A UID is admitted at most once, and never returns after it has left: a repeated event changes nothing.
 """
 
@@ -19,6 +23,8 @@ from typing import Final, assert_never
 from extender.cluster.events import (
     BindingInDoubt,
     ContainerRefused,
+    MirrorGone,
+    MirrorSeen,
     PodAssumed,
     PodEvent,
     PodFinished,
@@ -27,11 +33,14 @@ from extender.cluster.events import (
     PodRefused,
     PodSeen,
     PodTerminating,
+    PodUnread,
 )
 from extender.replay.pod import Pod
 
 NO_PODS: Final[frozenset[str]] = frozenset()
 """One object: every other empty set takes 216 bytes."""
+ENDING_SECONDS: Final = 60.0
+"""Twice the usual grace period."""
 LEFT_REMEMBERED_SECONDS: Final = 900.0
 """How long a pod that left is kept, so that a late report that still shows it has no effect."""
 
@@ -52,7 +61,9 @@ class Admit:
     """A pod in flight: the kubelet admits it, or has admitted it since the report.
 
     `since`: when it became known. `started_at`: when the watch first showed it as started; None until then. `ordered`:
-    its position among the events is that of its binding, which is unknown for a pod from a list.
+    its position among the events is that of its binding, which is unknown for a pod from a list. `static`: it is known
+    from its mirror pod alone. `is_ours`: this service bound the pod, or offered the node for it in a filter call.
+    Otherwise its author or another scheduler named the node.
     """
 
     uid: str
@@ -61,6 +72,8 @@ class Admit:
     binding: BindingState = BindingState.ASSUMED
     started_at: float | None = None
     ordered: bool = True
+    static: bool = False
+    is_ours: bool = False
 
     @property
     def is_seen(self) -> bool:
@@ -84,14 +97,14 @@ class Ledger:
     """One node's events. Times are seconds of the service's clock.
 
     `resolved`: pods on the node whose admission is over and in the reports. `left`: pods that are gone, with the time.
-    `leaving`: pods whose deletion was requested, which may be gone. `starting`: resolved pods whose init containers may
-    release at any moment what the report shows.
+    `leaving`: pods whose deletion was requested, with the time when it was seen. `starting`: resolved pods whose init
+    containers may release at any moment what the report shows.
     """
 
     events: tuple[Event, ...] = ()
     resolved: frozenset[str] = NO_PODS
     left: Mapping[str, float] = field(default_factory=dict)
-    leaving: frozenset[str] = NO_PODS
+    leaving: Mapping[str, float] = field(default_factory=dict)
     starting: Mapping[str, Pod] = field(default_factory=dict)
 
     @property
@@ -105,11 +118,20 @@ class Ledger:
 
     def may_be_gone(self, now: float) -> frozenset[str]:
         """Pods that the kubelet may or may not still count."""
-        return self.leaving | {e.uid for e in self.events if isinstance(e, Release) and e.due > now}
+        return self._released_later(now).union(self.leaving)
+
+    def ending(self, now: float) -> frozenset[str]:
+        """The same without pods that have taken so long to end that they count like running ones."""
+        recent = (uid for uid, at in self.leaving.items() if now < at + ENDING_SECONDS)
+        return self._released_later(now).union(recent)
+
+    def _released_later(self, now: float) -> frozenset[str]:
+        return frozenset([e.uid for e in self.events if isinstance(e, Release) and e.due > now])
 
     def next_due(self, now: float, assume_seconds: float) -> float | None:
         """The next time at which a timeout changes something; None if there is none."""
         times = [e.due for e in self.events if isinstance(e, Release) and e.due > now]
+        times += [at + ENDING_SECONDS for at in self.leaving.values() if at + ENDING_SECONDS > now]
         times += [e.since + assume_seconds for e in self.events if isinstance(e, Admit) and not e.is_seen]
         return min(times, default=None)
 
@@ -126,14 +148,18 @@ def apply(ledger: Ledger, event: PodEvent, now: float, *, finish_seconds: float)
             return forget(ledger, uid)
         case BindingInDoubt(uid=uid):
             return doubt(ledger, uid)
-        case PodSeen(pod=pod, started=started, ordered=ordered):
-            return see(ledger, pod, now, started=started, ordered=ordered)
+        case PodSeen(pod=pod, started=started, ordered=ordered, offered=offered):
+            return see(ledger, pod, now, started=started, ordered=ordered, offered=offered)
+        case MirrorSeen(pod=pod):
+            return see_mirror(ledger, pod, now)
+        case MirrorGone(uid=uid):
+            return forget_mirrors(ledger, {uid})
         case PodRefused(uid=uid):
             return refuse(ledger, uid, now)
-        case ContainerRefused():
+        case ContainerRefused() | PodUnread():
             return ledger
         case PodTerminating(uid=uid):
-            return terminate(ledger, uid)
+            return terminate(ledger, uid, now)
         case PodFinished(uid=uid):
             return leave(ledger, uid, now + finish_seconds)
         case PodGone(uid=uid):
@@ -143,9 +169,10 @@ def apply(ledger: Ledger, event: PodEvent, now: float, *, finish_seconds: float)
 
 def assume(ledger: Ledger, pod: Pod, now: float) -> Ledger:
     """We are about to bind the pod to the node."""
+    ledger = forget_mirrors(ledger, {pod.uid})
     if _is_settled(ledger, pod.uid) or ledger.find(pod.uid) is not None:
         return ledger
-    return replace(ledger, events=(*ledger.events, Admit(uid=pod.uid, pod=pod, since=now)))
+    return replace(ledger, events=(*ledger.events, Admit(uid=pod.uid, pod=pod, since=now, is_ours=True)))
 
 
 def forget(ledger: Ledger, uid: str) -> Ledger:
@@ -161,15 +188,16 @@ def doubt(ledger: Ledger, uid: str) -> Ledger:
     return _instead(ledger, known, replace(known, binding=BindingState.IN_DOUBT))
 
 
-def see(ledger: Ledger, pod: Pod, now: float, *, started: bool, ordered: bool = True) -> Ledger:
-    """The watch shows the pod on the node, alive; *started*: the kubelet has admitted it; *ordered*: see `Admit`."""
+def see(ledger: Ledger, pod: Pod, now: float, *, started: bool, ordered: bool = True, offered: bool = False) -> Ledger:
+    """The watch shows the pod on the node, alive; see `PodSeen`."""
+    ledger = forget_mirrors(ledger, {pod.uid})
     if _is_settled(ledger, pod.uid):
         return ledger
     known = ledger.find(pod.uid)
     started_at = now if started else None
     if known is None:
         seen = Admit(uid=pod.uid, pod=pod, since=now, binding=BindingState.SEEN, started_at=started_at, ordered=ordered)
-        return _insert(ledger, seen)
+        return _insert(ledger, replace(seen, is_ours=offered))
     if known.is_seen:
         if known.started_at is not None or not started:
             return ledger
@@ -178,18 +206,33 @@ def see(ledger: Ledger, pod: Pod, now: float, *, started: bool, ordered: bool = 
     return _insert(rest, replace(known, binding=BindingState.SEEN, started_at=started_at, ordered=ordered))
 
 
-def terminate(ledger: Ledger, uid: str) -> Ledger:
+def see_mirror(ledger: Ledger, pod: Pod, now: float) -> Ledger:
+    """The watch shows a mirror pod. A kubelet creates one after it has admitted the static pod."""
+    if _is_settled(ledger, pod.uid) or ledger.find(pod.uid) is not None:
+        return ledger
+    admit = Admit(
+        uid=pod.uid, pod=pod, since=now, binding=BindingState.SEEN, started_at=now, ordered=False, static=True
+    )
+    return _insert(ledger, admit)
+
+
+def forget_mirrors(ledger: Ledger, uids: Collection[str]) -> Ledger:
+    """Without the static pods among *uids* that no report has shown."""
+    return _without(ledger, lambda admit: admit.static and admit.uid in uids) if uids else ledger
+
+
+def terminate(ledger: Ledger, uid: str, now: float) -> Ledger:
     """The pod's deletion was requested: it is gone as soon as its containers have stopped."""
     if uid in ledger.leaving or uid in ledger.left:
         return ledger
-    return replace(ledger, leaving=ledger.leaving | {uid})
+    return replace(ledger, leaving={**ledger.leaving, uid: now})
 
 
 def leave(ledger: Ledger, uid: str, due: float) -> Ledger:
     """The pod is gone, or is finished and no longer counted by the kubelet from *due* on."""
     if uid in ledger.left:
         return ledger
-    ledger = replace(ledger, leaving=ledger.leaving - {uid}) if uid in ledger.leaving else ledger
+    ledger = replace(ledger, leaving=_others(ledger.leaving, {uid})) if uid in ledger.leaving else ledger
     for event in ledger.events:
         if isinstance(event, Release) and event.uid == uid:
             return _instead(ledger, event, replace(event, due=min(event.due, due)))
@@ -207,7 +250,7 @@ def refuse(ledger: Ledger, uid: str, now: float) -> Ledger:
         events=events,
         resolved=ledger.resolved - {uid},
         left={**ledger.left, uid: now},
-        leaving=ledger.leaving - {uid},
+        leaving=_others(ledger.leaving, {uid}),
     )
 
 
@@ -233,7 +276,7 @@ def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
         events=events,
         resolved=ledger.resolved - gone,
         left={**ledger.left, **dict.fromkeys(gone, now)},
-        leaving=ledger.leaving - gone,
+        leaving=_others(ledger.leaving, gone),
     )
 
 
@@ -264,6 +307,7 @@ def trim(ledger: Ledger, now: float, *, assume_seconds: float, started_seconds: 
 
     *started_seconds*: after so long on the node, any report that comes shows a pod.
     """
+    ledger = forget_mirrors(ledger, denied(ledger, (), now, mirror_seconds=started_seconds))
     old = absent(ledger, now, absence_seconds=started_seconds)
     return expire(confirm(ledger, old) if old else ledger, (), now, assume_seconds=assume_seconds)
 
@@ -292,7 +336,26 @@ def _ended(events: tuple[Event, ...], now: float) -> frozenset[str]:
 def absent(ledger: Ledger, heard_at: float, *, absence_seconds: float) -> frozenset[str]:
     """Pods that had run for so long at the node's last message that a report without them proves their absence."""
     return frozenset(
-        e.uid for e in ledger.admits if e.started_at is not None and heard_at - e.started_at >= absence_seconds
+        e.uid
+        for e in ledger.admits
+        if e.started_at is not None and not e.static and heard_at - e.started_at >= absence_seconds
+    )
+
+
+def ignored(ledger: Ledger, heard_at: float, running_since: float, *, absence_seconds: float) -> frozenset[str]:
+    """Pods on the node that its kubelet has not started for so long, although it ran: it will not start them.
+
+    *running_since*: when the kubelet started.
+    """
+    latest = heard_at - absence_seconds
+    waiting = (e for e in ledger.admits if e.is_seen and e.started_at is None)
+    return frozenset(e.uid for e in waiting if max(e.since, running_since) <= latest)
+
+
+def denied(ledger: Ledger, listed: Collection[str], heard_at: float, *, mirror_seconds: float) -> frozenset[str]:
+    """Static pods that the node's reports have not shown for so long, and that its kubelet does not list."""
+    return frozenset(
+        e.uid for e in ledger.admits if e.static and e.uid not in listed and heard_at - e.since >= mirror_seconds
     )
 
 
@@ -303,6 +366,10 @@ def _is_settled(ledger: Ledger, uid: str) -> bool:
         or uid in ledger.left
         or any(isinstance(e, Release) and e.uid == uid for e in ledger.events)
     )
+
+
+def _others(leaving: Mapping[str, float], uids: Collection[str]) -> Mapping[str, float]:
+    return {uid: at for uid, at in leaving.items() if uid not in uids}
 
 
 def _insert(ledger: Ledger, event: Event) -> Ledger:

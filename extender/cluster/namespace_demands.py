@@ -31,5 +31,5 @@ class NamespaceDemands:
 
 def with_default(pod: Pod, default: Demand) -> Pod:
     """The pod with *default* for the parts that its own demand leaves open."""
-    demand = pod.demand.or_default(default)
+    demand = pod.demand.or_default(default, [container.name for container in pod.containers])
     return pod if demand == pod.demand else replace(pod, demand=demand)

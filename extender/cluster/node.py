@@ -1,7 +1,7 @@
 """The state of one node: its last report, and what is computed from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from extender.cluster.ledger import NO_PODS
@@ -9,7 +9,7 @@ from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
 from extender.replay.counts import Counted, Counts
 from extender.replay.kubelet import Kubelet
 from extender.replay.nri.config import PolicyConfig
-from extender.replay.nri.counts import NriCounts
+from extender.replay.nri.counts import NriCounts, are_pools_of
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider
@@ -24,7 +24,8 @@ class Observation:
 
     `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
     `kubelet` and `state` are None if the report is not enough for any verdict; `hidden` names the managers whose state
-    is not in it. `pod_uids` are the pods that the report knows of; None if it could not list them. `listed` are those
+    is not in it. `contradictory`: the state contradicts itself, so that no verdict is certain.
+    `pod_uids` are the pods that the report knows of; None if it could not list them. `listed` are those
     of them that the kubelet itself lists, `left` those that it does not count: gone, unless the pod watch has them
     alive. For the others it is not known whether they are counted. `unlisted`: pods that hold something and that a list
     with the UIDs of all its pods does not have. `version_from_node`: the kubelet version that the Node object named
@@ -32,8 +33,10 @@ class Observation:
     kubelet listened on its podresources socket when the report was made; `kubelet_seconds`: for how long it had
     listened by then. Both are None if it is not known. `kubelet_digest`: SHA-256 of the parts of the report that
     describe the kubelet, "" if they describe none. `counts`: all that is known, instead of a report. `pools`: those
-    that the NRI plugin publishes, kept only if the report does not know what its policy has granted; `nri_config`: the
-    policy's configuration, None if it is not known. `facts` are passed on unread, for people: a JSON object.
+    that the NRI plugin publishes, kept only if the report does not know what its policy has granted, or if they are
+    others than the replayed policy would have (`has_other_pools`: then the plugin is not the one that is replayed, and
+    the policy is hidden); `nri_config`: the policy's configuration, None if it is not known. `facts` are passed on
+    unread, for people: a JSON object.
     """
 
     node_name: str
@@ -44,6 +47,7 @@ class Observation:
     digest: str = ""
     observed_at: float = 0.0
     hidden: frozenset[Provider] = NOTHING_HIDDEN
+    contradictory: bool = False
     pod_uids: frozenset[str] | None = None
     listed: frozenset[str] = NO_PODS
     left: frozenset[str] = NO_PODS
@@ -54,6 +58,7 @@ class Observation:
     kubelet_digest: str = ""
     counts: Counts | None = None
     pools: NriCounts | None = None
+    has_other_pools: bool = False
     nri_config: PolicyConfig | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
 
@@ -67,6 +72,27 @@ class Observation:
         """Whether the report is enough for verdicts."""
         return self.kubelet is not None and self.state is not None
 
+    def beside(self, pools: NriCounts | None) -> Self:
+        """The observation where the NRI plugin publishes *pools*; None: it publishes none, or they are too old."""
+        kubelet, state = self.kubelet, self.state
+        if (
+            pools is not None
+            and state is not None
+            and kubelet is not None
+            and kubelet.nri is not None
+            and not are_pools_of(kubelet.nri.setup.tree, pools.pools)
+        ):
+            return replace(
+                self,
+                pools=pools,
+                hidden=self.hidden | {Provider.NRI},
+                has_other_pools=True,
+                kubelet=replace(kubelet, nri=None),
+                state=replace(state, nri=None),
+            )
+        is_wanted = Provider.NRI in self.hidden and self.pools != pools
+        return replace(self, pools=pools) if is_wanted else self
+
     @classmethod
     def of_counts(cls, counted: Counted) -> Self:
         """The observation of a node that does not report."""
@@ -78,7 +104,8 @@ class NodeRecord:
     """A node at present. `heard_at`: when its last report or heartbeat arrived, seconds of the service's own clock.
 
     `possible`: the possible states for the next pod: the reported state with the events since then. They equal those of
-    the class except for the ids of pods and devices. `past_boots`: earlier boot ids.
+    the class except for the ids of pods and devices. `past_boots`: earlier boot ids. `unread`: UIDs of pods that may be
+    in flight, and whose requests cannot be read.
     """
 
     observation: Observation
@@ -86,6 +113,7 @@ class NodeRecord:
     node_class: NodeClass
     possible: PossibleStates = NO_STATES
     past_boots: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

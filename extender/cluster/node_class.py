@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from weakref import ref
 
 from extender.cluster.free_table import NO_PLACE, FreeTable
 from extender.replay.coarse.amounts import FreeAmounts
@@ -36,9 +37,10 @@ class Traits(NamedTuple):
     stale: bool
     score_only: bool
     complete: bool
+    contradictory: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class NodeClass:
     """The common properties of the nodes of one class.
 
@@ -120,7 +122,7 @@ class NodeClass:
     @property
     def traits(self) -> Traits:
         """What a judgement of the class reads besides the kubelet and the states."""
-        return Traits(self.hidden, self.stale, self.score_only, self.possible.complete)
+        return Traits(self.hidden, self.stale, self.score_only, self.complete, self.possible.contradictory)
 
     @property
     def rules(self) -> Rules | None:
@@ -146,6 +148,41 @@ class _SharedKubelet:
     classes: int = 0
 
 
+class RetiredClasses:
+    """Classes that no node has any longer, while records of calls refer to them. Only the event loop adds to it."""
+
+    def __init__(self) -> None:
+        self._held: Final[dict[int, tuple[int, ref[NodeClass]]]] = {}
+        """Weight and class, by class id."""
+        self.added_bytes = 0
+        """Of all that have come since `held_bytes` was called."""
+
+    def add(self, node_class: NodeClass, weight_bytes: int) -> None:
+        """Count a class that no node has any longer."""
+        key = node_class.id
+        self._held[key] = weight_bytes, ref(node_class, lambda _: self._held.pop(key, None))
+        self.added_bytes += weight_bytes
+
+    def held_bytes(self) -> int:
+        """Of all that are still held. Takes a step for each of them."""
+        self.added_bytes = 0
+        return sum(weight for weight, _ in list(self._held.values()))
+
+
+def weight_of(kubelet: Kubelet | None, state: ManagerState | None) -> int:
+    """About how many bytes of memory a kubelet and a state take; never much less than they do."""
+    found = 1000
+    if kubelet is not None:
+        machine = kubelet.machine
+        found += len(machine.cpus) * (300 + machine.all_cpus.bit_length() // 3)
+        found += 0 if kubelet.nri is None else 1000 * len(kubelet.nri.setup.topology.machine.cpus) + (1 << 18)
+    if state is not None:
+        found += 500 * (len(state.cpu.entries) + len(state.memory.entries) + len(state.devices.entries))
+        found += 300 * sum(map(len, state.devices.devices.values()))
+        found += 0 if state.nri is None else 2000 * len(state.nri.node.books.grants)
+    return found
+
+
 class ClassTable:
     """Gives equal nodes the same `NodeClass`, as long as one of them has it."""
 
@@ -160,15 +197,12 @@ class ClassTable:
         self._rules: Counter[Rules] = Counter()
         self._last_id = UNKNOWN.id
         self.free: Final = FreeTable()
+        self.retired: Final = RetiredClasses()
         self._nri_count = 0
         """Classes of nodes with the NRI topology-aware policy."""
 
     def __len__(self) -> int:
         return len(self._classes)
-
-    def has(self, node_class: NodeClass) -> bool:
-        """Whether a node holds the class; always True for the classes of nodes that nothing is known of."""
-        return node_class in self._holders or node_class.rules is None
 
     @property
     def has_nri(self) -> bool:
@@ -255,15 +289,17 @@ class ClassTable:
         del self._classes[self._keys.pop(node_class)]
         self.free.remove(node_class.place)
         if node_class.kubelet is not None:
-            self._let_go(node_class.kubelet)
+            is_last = self._let_go(node_class.kubelet)
+            self.retired.add(node_class, weight_of(node_class.kubelet if is_last else None, node_class.state))
         self._nri_count -= node_class.has_nri
         self._rules[rules] -= 1
         if not self._rules[rules]:
             del self._rules[rules]
 
-    def _let_go(self, kubelet: Kubelet) -> None:
-        """Count one class less with this kubelet."""
+    def _let_go(self, kubelet: Kubelet) -> bool:
+        """Count one class less with this kubelet; whether that was the last one."""
         shared = self._by_object[id(kubelet)]
         shared.classes -= 1
         if not shared.classes:
             del self._kubelets[kubelet.identity], self._by_object[id(kubelet)]
+        return not shared.classes

@@ -3,23 +3,36 @@
 Rules of this file
 - Events and reports change the tracker at once. The projection is computed when it is first read after a change, and is
   the same as if it had been computed at once.
+- A projection that takes more than `allowance` is not computed by a read: `is_changing` is True until `finish` brings
+  the result of `work`, which any thread may compute. Until then every question for what is certain is answered no.
 - Each pod in flight with a prediction is settled once. The methods that can settle pods return them.
 - No clock and no callbacks: time is an argument, and the caller reads from `next_due` when a timeout changes something.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Final, NamedTuple
 
 from extender.cluster import ledger as ledgers
-from extender.cluster.events import ContainerRefused, PodEvent, PodFinished, PodGone, PodRefused, PodSeen
+from extender.cluster.events import (
+    ContainerRefused,
+    MirrorGone,
+    MirrorSeen,
+    PodEvent,
+    PodFinished,
+    PodGone,
+    PodRefused,
+    PodSeen,
+    PodUnread,
+)
 from extender.cluster.ledger import EMPTY, NO_PODS, Admit, Release
 from extender.cluster.node import Observation
 from extender.cluster.projection import Projection, ProjectionInput, project
 from extender.cluster.reported_pod import gives_back, shows_admission
 from extender.cluster.settled_pod import AdmissionResult, SettledPod
-from extender.cluster.steps import Steps
+from extender.cluster.steps import ElsewhereError, Steps
 from extender.cluster.sudden_exit import is_known_to_survive, survives_sudden_exit
 from extender.replay.kubelet import Kubelet
 from extender.replay.state import ManagerState
@@ -32,13 +45,17 @@ class Timeouts:
 
     `assume`: a pod that this service bound, unless the watch or a report shows it. `finish`: a finished pod still
     counts, because its kubelet has not torn it down yet. `ghost`: a pod that a report shows and the watch does not know
-    may exist; after that the kubelet's list decides. `absence`: a running pod that no report shows.
+    may exist; after that the kubelet's list decides. `absence`: a running pod that no report shows, and a pod on the
+    node that its kubelet has not started. `mirror`: a static pod that has a mirror pod and is in no report. `unread`: a
+    pod whose requests cannot be read may be in flight, unless a report shows it.
     """
 
     assume: float = 120.0
     finish: float = 3.0
     ghost: float = 30.0
     absence: float = 120.0
+    mirror: float = 5.0
+    unread: float = 120.0
 
 
 class Prediction(NamedTuple):
@@ -53,16 +70,51 @@ class Prediction(NamedTuple):
     complete: bool
 
 
+class Allowance:
+    """What reads may cost at once: `of_one` new steps of one projection, and of all nodes what `limit` sets."""
+
+    __slots__ = ("_left", "_one")
+
+    def __init__(self, of_one: float = inf) -> None:
+        self._one = of_one
+        self._left: float = inf
+
+    @property
+    def of_one(self) -> float:
+        """For the next projection."""
+        return min(self._one, self._left)
+
+    def spend(self, steps: int) -> None:
+        """Count the steps of a projection."""
+        self._left = max(0, self._left - steps)
+
+    def limit(self, steps: float = inf) -> None:
+        """Allow *steps* from now on, for all nodes together."""
+        self._left = steps
+
+
+class LateProjection(NamedTuple):
+    """A projection that was computed elsewhere, of what is `given`. `steps`: those that it took, and earlier ones."""
+
+    given: ProjectionInput
+    projection: Projection
+    steps: Steps
+
+
 class PodTracker:
     """The pods of one node. `ledger`: what has happened since its report."""
 
     __slots__ = (
-        "_given", "_name", "_not_listed", "_projected", "_settled", "_shown", "_steps", "_timeouts", "_unknown_since",
-        "_watched", "ledger",
+        "_allowance", "_given", "_is_late", "_mirrors", "_name", "_not_listed", "_projected",
+        "_running_since", "_settled", "_shown", "_steps", "_timeouts", "_unknown_since", "_unread", "_watched",
+        "ledger",
     )  # fmt: skip
 
-    def __init__(self, node_name: str, timeouts: Timeouts) -> None:
+    def __init__(self, node_name: str, timeouts: Timeouts, allowance: Allowance | None = None) -> None:
         self._name: Final = node_name
+        self._allowance: Final = allowance or Allowance()
+        self._is_late = False
+        """Whether projections are left to `work`, until one of them is up to date."""
         self._timeouts: Final = timeouts
         self.ledger = EMPTY
         self._given: ProjectionInput | None = None
@@ -71,7 +123,13 @@ class PodTracker:
         self._shown: dict[str, bool] = {}
         """Whether the report shows the admission of each pod in flight, by UID; for the state of `_given`."""
         self._watched: set[str] = set()
-        """Pods that the watch has on the node, not finished."""
+        """Pods that the watch has on the node, not finished; without mirrors."""
+        self._unread: dict[str, float] = {}
+        """Pods whose requests cannot be read, and that no report shows, with the time at which they became known."""
+        self._mirrors: dict[str, bool] = {}
+        """Static pods of mirrors, and whether the mirror is there. Without it only those that the report shows."""
+        self._running_since: tuple[tuple[str, int, str], float] | None = None
+        """The identity of the report, and when its kubelet started, as far as it says."""
         self._settled = NO_PODS
         """Pods of the ledger that were settled already."""
         self._unknown_since: dict[str, float] = {}
@@ -87,17 +145,39 @@ class PodTracker:
         match event:
             case PodSeen(pod=pod):
                 self._watched.add(pod.uid)
+                self._unread.pop(pod.uid, None)
+            case PodUnread(uid=uid):
+                self._watched.add(uid)
+                if self.ledger.find(uid) is None and uid not in self.ledger.resolved:
+                    self._unread.setdefault(uid, now)
             case ContainerRefused(uid=uid, reason=reason):
                 admit = self.ledger.find(uid)
                 if admit is not None:  # it stays on the node, and the kubelet tries again
                     settled = list(self._settle(admit, AdmissionResult.REFUSED, reason=reason))
             case PodRefused(uid=uid, reason=reason):
-                self._watched.discard(uid)
+                self._forget(uid)
                 settled = list(self._settle_refused(uid, reason, has_restarted))
             case PodFinished(uid=uid) | PodGone(uid=uid):
-                self._watched.discard(uid)
+                self._forget(uid)
+            case MirrorSeen(pod=pod):
+                self._mirrors[pod.uid] = True
+            case MirrorGone(uid=uid):
+                if self._given is not None and uid in self._given.reported.pod_uids:
+                    self._mirrors[uid] = False
+                else:
+                    self._mirrors.pop(uid, None)
         self.ledger = ledgers.apply(self.ledger, event, now, finish_seconds=self._timeouts.finish)
         return settled
+
+    def _forget(self, uid: str) -> None:
+        """The watch has the pod on the node no longer, or it is finished."""
+        self._watched.discard(uid)
+        self._unread.pop(uid, None)
+
+    @property
+    def unread(self) -> Collection[str]:
+        """Pods that may be in flight, and whose requests cannot be read: what the node has free is not certain."""
+        return self._unread.keys()
 
     def reconcile(
         self, observation: Observation, heard_at: float, now: float, *, watch_is_live: bool
@@ -109,9 +189,12 @@ class PodTracker:
         kubelet, state = observation.kubelet, observation.state
         if kubelet is None or state is None:
             return []
+        limit = now - self._timeouts.unread
+        self._unread = {uid: at for uid, at in self._unread.items() if at > limit and uid not in state.pod_uids}
         steps = self._steps
         if self._given is None or self._given.reported is not state:
             steps, self._shown = Steps(), {}
+            self._mirrors = {uid: there for uid, there in self._mirrors.items() if there or uid in state.pod_uids}
         settled = self._take_settled(observation, kubelet, state, heard_at, now, steps)
         vanished, maybe_gone = self._unknown_pods(observation, state, now, watch_is_live=watch_is_live)
         lists_pods = observation.pod_uids is not None
@@ -127,6 +210,7 @@ class PodTracker:
             vanished=vanished,
             maybe_gone=maybe_gone,
             admitted=self._admitted(observation, kubelet, steps),
+            contradictory=observation.contradictory,
         )
         return settled
 
@@ -141,11 +225,12 @@ class PodTracker:
         """Drop what is over, on a node without a usable report. Returns whether a pod is left."""
         limits = self._timeouts
         self.ledger = ledgers.trim(self.ledger, now, assume_seconds=limits.assume, started_seconds=limits.absence)
-        return bool(self.ledger.events or self._watched)
+        return bool(self.ledger.events or self._watched or self._mirrors)
 
     def next_due(self, now: float) -> float | None:
         """When `reconcile` is due again without any event; None if never."""
         times = [at + self._timeouts.ghost for at in self._unknown_since.values() if now < at + self._timeouts.ghost]
+        times += [at + self._timeouts.unread for at in self._unread.values()]
         due = self.ledger.next_due(now, self._timeouts.assume)
         if due is not None:
             times.append(max(due, now + 0.001))
@@ -153,26 +238,71 @@ class PodTracker:
 
     @property
     def projection(self) -> Projection | None:
-        """The projection as of the last `reconcile`; None if no verdict is possible."""
-        given = self._given
+        """The projection as of the last `reconcile`; None if no verdict is possible, or if it takes too long."""
+        given, projected = self._given, self._projected
         if given is None:
             return None
-        if self._projected is None or self._projected[0] is not given:
-            self._projected = given, project(given, self._steps)
-        return self._projected[1]
+        if projected is None or projected[0] is not given:
+            if projected is not None and projected[0].is_alike(given):
+                projected = given, projected[1]
+            else:
+                projected = None if self._is_late else self._projected_now(given)
+            if projected is None:
+                return None
+            self._projected = projected
+        return projected[1]
+
+    def _projected_now(self, given: ProjectionInput) -> tuple[ProjectionInput, Projection] | None:
+        """The projection of *given*; None if it takes too long."""
+        try:
+            return given, project(given, self._steps, limit=self._allowance.of_one)
+        except ElsewhereError:
+            self._is_late = True
+            return None
+        finally:
+            self._allowance.spend(self._steps.work)
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether the projection is not known yet."""
+        return self._given is not None and self.projection is None
+
+    def work(self) -> Callable[[], "LateProjection"] | None:
+        """Computes the projection of a tracker that is changing; None if it is not. One at a time for each tracker."""
+        if not self.is_changing or self._given is None:
+            return None
+        steps, self._steps = self._steps, Steps()
+        return partial(_projected_late, self._given, steps)
+
+    def finish(self, late: "LateProjection") -> None:
+        """Take the result of `work`. Its projection counts if neither pods nor report have changed since then."""
+        if self._given is None or late.given.reported is not self._given.reported:
+            return
+        self._steps = late.steps
+        if late.given.is_alike(self._given):
+            self._projected, self._is_late = (self._given, late.projection), False
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._name
+
+    def leave_out(self) -> None:
+        """Leave the next projection to `work`."""
+        self._is_late = True
 
     def is_safe(self, at_risk_before: frozenset[str]) -> bool:
         """Whether every pod in flight is certain to be admitted, except those that were not certain before."""
         projection = self.projection
         if projection is None or projection.one_order:
-            return True
+            return not self.is_changing
         return projection.complete and projection.at_risk <= at_risk_before
 
     def is_admitted(self, uid: str) -> bool:
         """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
         projection = self.projection
         if projection is None or uid not in projection.verdicts:
-            return True
+            return not self.is_changing
         return projection.complete and uid not in projection.at_risk
 
     def prediction(self, uid: str) -> Prediction | None:
@@ -185,9 +315,12 @@ class PodTracker:
     def survives_sudden_exit(self, uid: str, now: float, max_admissions: int) -> Callable[[], bool] | None:
         """See `NodeStore.survives_sudden_exit`."""
         projection = self.projection
+        if self.is_changing:
+            return lambda: False
         if self._given is None or projection is None or uid not in projection.verdicts:
             return None
         given = replace(self._given, now=now)
+        self._steps.begin()
         if is_known_to_survive(given, uid, projection, self._steps):
             return None
         return partial(survives_sudden_exit, given, uid, max_admissions)
@@ -198,8 +331,10 @@ class PodTracker:
 
     def lacks_pods(self, started_at: float) -> bool:
         """Whether pods are missing in reports that are in the first list of a kubelet started at this time."""
-        not_listed = self._not_listed - self.ledger.leaving - self.ledger.left.keys()
-        return bool(not_listed) or any(admit.is_seen and admit.since < started_at for admit in self.ledger.admits)
+        not_listed = self._not_listed - self.ledger.leaving.keys() - self.ledger.left.keys()
+        return bool(not_listed) or any(
+            admit.is_seen and not admit.static and admit.since < started_at for admit in self.ledger.admits
+        )
 
     def _take_settled(
         self,
@@ -220,6 +355,8 @@ class PodTracker:
         shown = {a.uid for a in admits if self._shown[a.uid]}
         if kubelet.nri is None:  # the NRI policy grants nothing before images are pulled, however long that takes
             shown |= ledgers.absent(self.ledger, heard_at, absence_seconds=self._timeouts.absence)
+        running_since = self._kubelet_start(observation, heard_at)
+        ignored = ledgers.ignored(self.ledger, heard_at, running_since, absence_seconds=self._timeouts.absence) - shown
         released = {e.uid for e in self.ledger.events if isinstance(e, Release) and e.due <= now}
         left = observation.left - self._contradicted(observation)
         settled: list[SettledPod] = []
@@ -228,10 +365,12 @@ class PodTracker:
                 settled += self._settle(admit, AdmissionResult.ADMITTED, state=state)
             elif admit.uid in released or admit.uid in left:
                 settled += self._settle(admit, AdmissionResult.LEFT)
-            elif ledgers.is_lost(admit, now, self._timeouts.assume):
+            elif admit.uid in ignored or ledgers.is_lost(admit, now, self._timeouts.assume):
                 settled += self._settle(admit, AdmissionResult.LOST)
         # 2. The ledger without them.
-        ledger = ledgers.confirm(self.ledger, shown) if shown else self.ledger
+        ledger = ledgers.confirm(self.ledger, shown | ignored) if shown or ignored else self.ledger
+        listed, mirror_seconds = observation.listed, self._timeouts.mirror
+        ledger = ledgers.forget_mirrors(ledger, ledgers.denied(ledger, listed, heard_at, mirror_seconds=mirror_seconds))
         ledger = ledgers.end(ledger, left, now)
         ledger = ledgers.expire(ledger, state.pod_uids, now, assume_seconds=self._timeouts.assume)
         # 3. Pods that the report shows before their init containers have given memory back.
@@ -245,6 +384,13 @@ class PodTracker:
         self._settled = self._settled & {a.uid for a in self.ledger.admits} or NO_PODS
         return settled
 
+    def _kubelet_start(self, observation: Observation, heard_at: float) -> float:
+        """When the kubelet started, by its last report: inf if it is stopped, -inf if the report does not tell."""
+        if self._running_since is None or self._running_since[0] != observation.identity:
+            since = -inf if observation.kubelet_seconds is None else heard_at - observation.kubelet_seconds
+            self._running_since = observation.identity, inf if observation.kubelet_listens is False else since
+        return self._running_since[1]
+
     def _unknown_pods(
         self, observation: Observation, state: ManagerState, now: float, *, watch_is_live: bool
     ) -> tuple[frozenset[str], frozenset[str]]:
@@ -257,7 +403,7 @@ class PodTracker:
         """
         unknown = NO_PODS
         if watch_is_live:
-            unknown = state.pod_uids - self._watched - self.ledger.left.keys()
+            unknown = state.pod_uids - self._watched - self._mirrors.keys() - self.ledger.left.keys()
             unknown -= {a.uid for a in self.ledger.admits}
         since = self._unknown_since = {uid: self._unknown_since.get(uid, now) for uid in sorted(unknown)}
         recent = frozenset(uid for uid, at in since.items() if now < at + self._timeouts.ghost)
@@ -286,7 +432,7 @@ class PodTracker:
     ) -> Iterator[SettledPod]:
         """Settle a pod in flight with a prediction, at most once."""
         given, projection = self._given, self.projection
-        if given is None or projection is None or admit.uid in self._settled:
+        if given is None or projection is None or admit.uid in self._settled or admit.static:
             return
         verdicts = projection.verdicts.get(admit.uid)
         if verdicts is None:
@@ -301,8 +447,15 @@ class PodTracker:
             complete=projection.complete,
             state=state,
             reason=reason,
+            is_ours=admit.is_ours,
             predict_again=partial(_predict_again, given, admit.uid),
         )
+
+
+def _projected_late(given: ProjectionInput, steps: Steps) -> LateProjection:
+    projection = project(given, steps)
+    _ = projection.possible.key  # takes as long as the state is large: it is kept
+    return LateProjection(given, projection, steps)
 
 
 def _predict_again(given: ProjectionInput, uid: str, kubelet: Kubelet) -> tuple[tuple[Verdict, ...], bool]:

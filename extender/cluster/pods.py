@@ -3,8 +3,10 @@
 Rules of this file
 - A pod that the watch shows on a node needs no record: only its node is kept, until the pod is deleted. The number of
   these pods is not limited here.
-- All other pods share one limit. Pods with resources are dropped last: those that were bound, whose binding is in
-  doubt, or that are nominated to a node. In each of the two groups the pod that changed longest ago is dropped first.
+- All other pods share one limit of their number, and one of their weight (`POD_BYTES` for each). Beyond it one pod is
+  dropped: of the namespace that uses most of the limit, the pod that changed longest ago. So a namespace that uses much
+  of it does not displace the pods of others. Pods with resources are dropped last: those that were bound, whose binding
+  is in doubt, or that are nominated to a node.
 - The group with resources is small, so reads by node iterate over it. Two other reads have an index.
 - Records are values. Reads change nothing. Each change removes a record, replaces it and stores it again.
 - The time of each call is an argument, in seconds of one clock. `expire` applies timeouts; changes call it.
@@ -18,6 +20,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from extender.bounded import Shares
 from extender.cluster.nominations import KEEP_SECONDS, Nomination, ProposedVictims
 from extender.replay.pod import Pod
 
@@ -27,6 +30,8 @@ _PASS_SECONDS: Final = 1.0
 """Time between two passes over the records with timeouts."""
 MAX_DEFERRALS: Final = 100
 """How many of the nodes that deferred one pod are kept."""
+POD_BYTES: Final = 4000
+"""`Pod.weight_bytes` of a usual pod."""
 _NO_VICTIMS: Final = ProposedVictims()
 
 
@@ -58,6 +63,13 @@ class KnownPod(NamedTuple):
         return self.nomination if self.nomination is not None and now < self.nomination.until else None
 
     @property
+    def weight(self) -> tuple[str, int]:
+        """Who holds the record, by namespace, and about how many bytes it takes."""
+        parts = len(self.deferred_from) + sum(map(len, self.victims.by_node.values()))
+        own = 500 + 100 * parts
+        return ("", own) if self.pod is None else (self.pod.namespace, own + self.pod.weight_bytes)
+
+    @property
     def holds_room(self) -> bool:
         """Whether resources of a node are meant for the pod."""
         return self.bound_to is not None or self.in_doubt_on is not None or self.nomination is not None
@@ -74,6 +86,9 @@ class PodRegistry:
         self._offered: Final[dict[str, KnownPod]] = {}
         self._refused: Final[dict[str, KnownPod]] = {}
         self._next_pass = -inf
+        self._max_bytes = max_pods * POD_BYTES
+        self._shares: Final = Shares(), Shares()
+        """Of the pods without and with resources."""
 
     def __len__(self) -> int:
         """How many pods count towards the limit."""
@@ -82,10 +97,6 @@ class PodRegistry:
     def get(self, uid: str) -> KnownPod:
         """The record of the pod; an empty one if there is none."""
         return self._seen.get(uid) or self._holding.get(uid) or KnownPod(uid, bound_to=self._on_node.get(uid))
-
-    def node_of(self, uid: str) -> str | None:
-        """The node that the pod is bound to; None if none is known."""
-        return self.get(uid).bound_to
 
     def unseen_on(self, node_name: str) -> list[Pod]:
         """Pods that we have bound, or may have bound, to the node, and that the watch has not shown yet."""
@@ -224,7 +235,11 @@ class PodRegistry:
         """Remove a record from every map. Returns an empty record if there is none."""
         self._offered.pop(uid, None)
         self._refused.pop(uid, None)
-        return self._seen.pop(uid, None) or self._holding.pop(uid, None) or KnownPod(uid)
+        known = self._seen.pop(uid, None) or self._holding.pop(uid, None)
+        if known is None:
+            return KnownPod(uid)
+        self._weigh(known, -1)
+        return known
 
     def _file(self, known: KnownPod) -> None:
         """Store a record as the newest one, and keep the limit."""
@@ -234,5 +249,15 @@ class PodRegistry:
             self._offered[uid] = known
         if known.refused_at > -inf:
             self._refused[uid] = known
-        if len(self) > self._max:
-            self._take(next(iter(self._seen or self._holding)))
+        self._weigh(known, 1)
+        while len(self) > 1 and (
+            len(self) > self._max or sum(each.held_bytes for each in self._shares) > self._max_bytes
+        ):
+            records = self._seen or self._holding
+            owner = self._shares[records is self._holding].largest
+            self._take(next(each.uid for each in records.values() if each.weight[0] == owner))
+
+    def _weigh(self, known: KnownPod, sign: int) -> None:
+        """Count a record (*sign* 1), or count it no more (-1)."""
+        owner, weight = known.weight
+        self._shares[known.holds_room].change(owner, sign * weight)

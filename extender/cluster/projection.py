@@ -8,8 +8,9 @@ Rules of this file
 - A pod that the kubelet refuses according to the replay uses nothing.
 - The order of events is not always known (`admission_order`). A pod may have left before or after another one was
   admitted. A terminating pod, or one that only the report shows, may be gone or not. An init container may have
-  released its memory or not. A binding in doubt may not exist. Every combination is followed, within the limits of
-  `search_bounds`; `complete` is False if that is not all.
+  released its memory or not. A binding in doubt may not exist. Every combination is followed.
+- All limits are in `search_bounds`. At the first one that is reached `complete` becomes False, and no verdict on the
+  node is certain any more. Then only one order is followed, from one state to the next.
 - Under the NRI topology-aware policy pods in flight get their containers in any order, one whole pod after the other,
   and an init container may be running.
 
@@ -20,12 +21,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations, islice
+from math import inf
 from typing import Final
 
 from extender.cluster.admission_order import predecessors
 from extender.cluster.ledger import NO_PODS, Admit, BindingState, Ledger, Release, left_before
 from extender.cluster.reported_pod import gives_back
-from extender.cluster.search_bounds import MAX_ADMISSIONS, MAX_MAYBE_GONE, MAX_ORDERS, MAX_STATES, MAX_TRIED
+from extender.cluster.search_bounds import (
+    LAST_STEPS,
+    MAX_IN_FLIGHT,
+    MAX_MAYBE_GONE,
+    MAX_ORDERS,
+    MAX_STATES,
+    SEARCH_STEPS,
+)
 from extender.cluster.steps import Steps
 from extender.replay.admission import Outcome, answer, is_indifferent
 from extender.replay.branches import MAX_REPLAYS, together
@@ -43,7 +52,8 @@ class ProjectionInput:
 
     `reported`: the state that the last report shows. `now`: seconds of the service's clock. `vanished`: pods of the
     report that no longer exist; `maybe_gone`: pods of the report that may not. `admitted`: pods in flight for which
-    the report shows all that the kubelet gives, but not all that the NRI policy grants.
+    the report shows all that the kubelet gives, but not all that the NRI policy grants. `contradictory`: the report
+    contradicts itself.
     """
 
     kubelet: Kubelet
@@ -53,11 +63,30 @@ class ProjectionInput:
     vanished: frozenset[str] = NO_PODS
     maybe_gone: frozenset[str] = NO_PODS
     admitted: frozenset[str] = NO_PODS
+    contradictory: bool = False
 
     @property
     def leaving(self) -> frozenset[str]:
         """Pods that the kubelet may no longer count."""
-        return self.ledger.may_be_gone(self.now) | self.maybe_gone
+        return self.ledger.ending(self.now) | self.maybe_gone
+
+    @property
+    def released(self) -> frozenset[str]:
+        """Pods that the kubelet no longer counts, and that may have been counted when others were admitted."""
+        return frozenset(e.uid for e in self.ledger.events if isinstance(e, Release) and e.due <= self.now)
+
+    def is_alike(self, other: "ProjectionInput") -> bool:
+        """Whether both have the same projection: time matters only for what is due."""
+        if self is other:
+            return True
+        return (
+            self.kubelet is other.kubelet
+            and self.reported is other.reported
+            and self.contradictory == other.contradictory
+            and (self.vanished, self.maybe_gone, self.admitted) == (other.vanished, other.maybe_gone, other.admitted)
+            and self.ledger == other.ledger
+            and (self.leaving, self.released) == (other.leaving, other.released)
+        )
 
     def initial_states(self, steps: Steps) -> tuple[ManagerState, ...]:
         """The reported state without pods that are gone, and without pods in flight that it shows in part.
@@ -96,23 +125,30 @@ class Projection:
         return self.against_demand.union(refused)
 
 
-def project(given: ProjectionInput, steps: Steps | None = None) -> Projection:
+def project(given: ProjectionInput, steps: Steps | None = None, *, limit: float = inf) -> Projection:
     """The possible states from the report and the ledger.
 
     *steps*: those of earlier calls for the same report, which save work and do not change the result.
+
+    Raises:
+        ElsewhereError: it takes more than *limit* new steps. What they led to is kept in *steps*.
     """
     steps = Steps() if steps is None else steps
-    steps.make_room()
+    if given.contradictory:
+        found = project(replace(given, contradictory=False), steps, limit=limit)
+        return replace(found, possible=replace(found.possible, complete=False, contradictory=True))
+    steps.begin(limit)
     states = given.initial_states(steps)
     if len(states) == 1 and not given.ledger.events and not given.leaving and not given.ledger.starting:
         return Projection(possible=PossibleStates(states))
-    return project_from(states, given, given.leaving, steps)
+    return _Projector(given, given.leaving, steps).from_states(states)
 
 
 def project_from(
     states: tuple[ManagerState, ...], given: ProjectionInput, leaving: frozenset[str], steps: Steps
 ) -> Projection:
     """The same from other initial states, and with other pods that may be gone."""
+    steps.begin()
     return _Projector(given, leaving, steps).from_states(states)
 
 
@@ -120,7 +156,7 @@ class _Projector:
     """Follows one state through all possible events since the report."""
 
     def __init__(self, given: ProjectionInput, leaving: frozenset[str], steps: Steps) -> None:
-        kubelet, ledger, now = given.kubelet, given.ledger, given.now
+        kubelet, ledger = given.kubelet, given.ledger
         rules = kubelet.rules
         self.admitted: Final = given.admitted
         self.reported: Final = given.reported
@@ -129,7 +165,7 @@ class _Projector:
         self.events: Final = ledger.events
         self.requests: Final = {uid: pod for uid, pod in requests.items() if not is_indifferent(kubelet, pod)}
         self.admits: Final = [admit for admit in ledger.admits if admit.uid in self.requests]
-        self.released: Final = frozenset(e.uid for e in ledger.events if isinstance(e, Release) and e.due <= now)
+        self.released: Final = given.released
         self.leaving: Final = leaving
         self.steps: Final = steps
         self.starting: Final = {uid: steps.request(pod, rules) for uid, pod in ledger.starting.items()}
@@ -142,28 +178,36 @@ class _Projector:
         self.complete = True
         self.given_up = False
         self.one_order = True
-        self.admissions_left = MAX_ADMISSIONS
         self.verdicts: Final[dict[str, tuple[Verdict, ...]]] = {}
         self.against_demand: Final[set[str]] = set()
 
     def from_states(self, states: tuple[ManagerState, ...]) -> Projection:
         """All current possible states."""
         ways: dict[int, tuple[ManagerState, ...]] = {0: self._some(self._distinct(states))}
-        shape_of = partial(self.steps.shape, rules=self.kubelet.rules)
-        in_any_order = self.kubelet.nri is not None
-        before = predecessors(self.admits, self.events, self.distinguished, shape_of, in_any_order=in_any_order)
+        before = self._predecessors()
         for _ in self.admits:
             ways = self._one_more(ways, before)
         (states,) = ways.values()
         states = self._release(self._by_now(states, self.leaving), self.released)
         answers = tuple({self.steps.number(state): state for state in states}.values())
-        self._check(len(answers) <= MAX_STATES and not self.steps.left_out_orders)
+        self._check(len(answers) <= MAX_STATES)
         return Projection(
             possible=PossibleStates(answers[:MAX_STATES], complete=self.complete, in_turn=self._in_turn(answers)),
             verdicts=self._predicted(),
             against_demand=frozenset(self.against_demand),
             one_order=self.one_order,
         )
+
+    def _predecessors(self) -> Sequence[int]:
+        """For each pod in flight, the bits of those before it in every order that is followed."""
+        self._check(len(self.admits) <= MAX_IN_FLIGHT)
+        if not self.complete:
+            self.one_order = False
+            return [0] * len(self.admits)
+        self.steps.spend(len(self.admits) ** 2)
+        shape_of = partial(self.steps.shape, rules=self.kubelet.rules)
+        in_any_order = self.kubelet.nri is not None
+        return predecessors(self.admits, self.events, self.distinguished, shape_of, in_any_order=in_any_order)
 
     def _in_turn(self, states: Iterable[ManagerState]) -> bool:
         """Whether the NRI policy has yet to place containers of pods in flight. Their order is not known."""
@@ -179,31 +223,36 @@ class _Projector:
         self, ways: Mapping[int, tuple[ManagerState, ...]], before: Sequence[int]
     ) -> dict[int, tuple[ManagerState, ...]]:
         """The states after one more admission. Keys: the bits of the admissions that the states have."""
-        longer: dict[int, list[ManagerState]] = {}
-        for done, states in ways.items():
-            for number, admit in enumerate(self.admits):
-                if not done >> number & 1 and not before[number] & ~done:
-                    longer.setdefault(done | 1 << number, []).extend(self._admit(admit, states))
-        self.one_order = self.one_order and len(longer) == 1
-        self._check(len(longer) <= MAX_ORDERS)
-        found = islice(longer.items(), MAX_ORDERS)
-        return {done: self._some(self._distinct(states)) for done, states in found}
+        found: dict[int, list[tuple[int, Admit]]] = {}
+        for done in ways:
+            ready = [i for i in range(len(self.admits)) if not done >> i & 1 and not before[i] & ~done]
+            self.one_order = self.one_order and len(ready) == 1
+            for number in ready if self.complete else ready[:1]:
+                found.setdefault(done | 1 << number, []).append((done, self.admits[number]))
+        self.steps.spend(len(ways) * len(self.admits) // 4, is_new=False)
+        self._check(len(found) <= MAX_ORDERS)
+        longer = {}
+        for done, last in found.items():
+            states = [state for earlier, admit in last for state in self._admit(admit, ways[earlier])]
+            longer[done] = self._some(self._distinct(states))
+            if not self.complete:  # the first one is the order of the ledger
+                return dict(islice(longer.items(), 1))
+        return longer
 
     def _admit(self, admit: Admit, states: tuple[ManagerState, ...]) -> Iterator[ManagerState]:
         """The states after the pod's admission, and those without it if it may never have been bound.
 
-        After a replay without a verdict no other one is tried: the event loop has no time for it, and the node is
-        uncertain anyway.
+        After a replay without a verdict, and after `LAST_STEPS`, no other one is tried: the node is uncertain anyway.
         """
-        if self.given_up:
+        self._check(self.steps.spent <= SEARCH_STEPS)
+        if self.given_up or self.steps.spent > SEARCH_STEPS + LAST_STEPS:
             yield from states
             return
         surely = left_before(self.events, admit)
         states = self._release(states, surely)
-        states = self._some(self._by_now(states, self.leaving | self.released - surely))
-        self._check(len(states) <= self.admissions_left)
-        states = states[: max(1, self.admissions_left)]
-        self.admissions_left -= len(states)
+        if self.complete:
+            states = self._by_now(states, self.leaving | self.released - surely)
+        states = self._some(states)
         outcomes = self._admit_in_all(states, self.requests[admit.uid])
         self._check(all(outcome.complete for outcome in outcomes))
         if any(is_given_up(outcome.verdict) for outcome in outcomes):
@@ -213,7 +262,7 @@ class _Projector:
             if self._is_against_demand(admit, outcomes):
                 self.against_demand.add(admit.uid)
         yield from (outcome.state for outcome in outcomes)
-        for state in states:
+        for state in states if self.complete else ():
             yield from self.steps.init_phases(self.kubelet, state, self.requests[admit.uid])
         if admit.binding is BindingState.IN_DOUBT:
             yield from states
@@ -261,13 +310,16 @@ class _Projector:
         """The states, and those after *change* for some of the *candidates* of each."""
         if not any(candidates):
             return states
-        pairs = zip(states, candidates, strict=True)
-        changed = (after for state, unsure in pairs for uids in _combinations(unsure) for after in change(state, uids))
-        tried = list(islice(changed, MAX_TRIED + 1))
-        self._check(max(map(len, candidates)) <= MAX_MAYBE_GONE and len(tried) <= MAX_TRIED)
-        return self._distinct((*states, *tried[:MAX_TRIED]))
+        self._check(max(map(len, candidates)) <= MAX_MAYBE_GONE)
+        found = list(states)
+        for state, unsure in zip(states, candidates, strict=True):
+            for uids in _combinations(unsure) if self.complete else ([unsure] if unsure else ()):
+                found += change(state, uids)
+            self._check(self.steps.spent <= SEARCH_STEPS)
+        return self._distinct(found)
 
     def _release(self, states: Iterable[ManagerState], uids: frozenset[str]) -> tuple[ManagerState, ...]:
+        """The states after these pods are gone."""
         return tuple(after for state in states for after in self.steps.release(state, uids))
 
     def _distinct(self, states: Iterable[ManagerState]) -> tuple[ManagerState, ...]:
@@ -279,12 +331,12 @@ class _Projector:
         return tuple({(number(state), holdings(state, self.distinguished)): state for state in states}.values())
 
     def _some(self, states: tuple[ManagerState, ...]) -> tuple[ManagerState, ...]:
-        """The states, cut to the limit."""
+        """The states; the first one if they are too many, or if not all are followed any more."""
         self._check(len(states) <= MAX_STATES)
-        return states[:MAX_STATES]
+        return states if self.complete else states[:1]
 
     def _check(self, is_all: bool) -> None:  # noqa: FBT001
-        self.complete = self.complete and is_all
+        self.complete = self.complete and is_all and self.steps.is_all
 
     def _predicted(self) -> dict[str, tuple[Verdict, ...]]:
         """The verdicts for each pod. They are certain only if all are equal."""
@@ -296,10 +348,6 @@ class _Projector:
 
 
 def _combinations(uids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The sets of candidates that can have changed together, including the empty set; see `MAX_MAYBE_GONE`."""
-    if len(uids) > MAX_MAYBE_GONE:
-        yield from ((uid,) for uid in uids)
-        yield uids
-        return
+    """The sets of candidates that can have changed together, without the empty set."""
     for count in range(1, len(uids) + 1):
         yield from combinations(uids, count)

@@ -21,7 +21,7 @@ class AdmissionResult(StrEnum):
     LEFT = "left"
     """It was gone before a report showed it."""
     LOST = "lost"
-    """It was assumed, and neither the watch nor a report has ever shown it."""
+    """It was assumed and the watch has never shown it, or its kubelet never started it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class SettledPod:
     """One pod whose admission is over.
 
     `verdicts`: each outcome that the replay predicted; with `complete` False there were more. `state`: the reported
-    state, for ADMITTED; `reason`: the kubelet's, for REFUSED. `predict_again`: the prediction for the
-    pod with another kubelet: the verdicts, and whether they are complete; None: unknown. Pure, and takes as long as a
-    projection.
+    state, for ADMITTED; `reason`: the kubelet's, for REFUSED. `is_ours`: as `ledger.Admit`. `predict_again`: the
+    prediction for the pod with another kubelet: the verdicts, and whether they are complete; None: unknown. Pure, and
+    takes as long as a projection.
     """
 
     node_name: str
@@ -42,6 +42,7 @@ class SettledPod:
     complete: bool = True
     state: ManagerState | None = None
     reason: str = ""
+    is_ours: bool = False
     predict_again: Callable[[Kubelet], tuple[tuple[Verdict, ...], bool]] | None = None
 
     @property

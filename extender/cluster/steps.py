@@ -5,16 +5,26 @@ Rules of this file
   alive, so that no other object can get their ids.
 - A repeated step returns the same objects. A projection that begins like an earlier one therefore uses its results, and
   one more event costs one more step.
-- Limited to `MAX_STEPS` results. Then the cache is cleared before the next projection. Not for several threads.
+- Limited to `MAX_STEPS` results and `MAX_WEIGHT`. Then the cache is cleared before the next projection.
+- For one thread at a time. Only `request` may be called beside a projection.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Final, TypeVar
 
-from extender.cluster.search_bounds import MAX_STEPS, MAX_STEPS_OF_ONE, STEPS_A_REPLAY
+from extender.cluster.search_bounds import (
+    MAX_STEPS,
+    MAX_STEPS_OF_ONE,
+    MAX_WEIGHT,
+    STEP,
+    STEPS_A_REPLAY,
+    STEPS_OF_AN_ADMISSION,
+    STEPS_OF_NRI,
+)
 from extender.replay.admission import Outcome, admit, create_only, start_pod
-from extender.replay.budget import Budget
+from extender.replay.budget import Budget, BudgetError
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import layout_of
 from extender.replay.creation import init_phases
@@ -28,29 +38,67 @@ from extender.replay.state import ManagerState
 T = TypeVar("T")
 
 
+class ElsewhereError(Exception):
+    """The steps of a projection cost more than is allowed in one go. Those that were done are kept."""
+
+
+@dataclass(slots=True)
+class _KeptWork:
+    """A result. `of`: what the key's ids are of. `cost` in steps; `turn`: the last projection that counted it."""
+
+    of: object
+    result: Any
+    cost: int
+    turn: int
+
+
 class Steps:
     """The steps of one kubelet. `admissions`: how many were replayed; results from the cache are not counted.
 
-    `left_out_orders`: whether pods were released that can be released in more orders than were followed.
+    `spent`: the cost of the current projection in steps of about a microsecond. A result from the cache costs once in
+    each projection what it cost at first, so that a projection ends at the same step whatever is known already.
+    `work`: the cost of its steps that were not known before.
+    `is_all`: whether all that the steps of this projection could lead to was followed.
     """
 
-    __slots__ = ("_known", "_numbers", "_requests", "admissions", "left_out_orders")
+    __slots__ = ("_known", "_limit", "_numbers", "_requests", "_turn", "_weight", "admissions", "is_all", "spent",
+                 "work")  # fmt: skip
 
     def __init__(self) -> None:
         self.admissions = 0
-        self.left_out_orders = False
-        self._known: Final[dict[tuple[int, Hashable], tuple[object, Any]]] = {}
+        self.is_all = True
+        self.spent = 0
+        self._turn = 0
+        self.work = 0
+        self._limit: float = inf
+        self._weight = 0
+        self._known: Final[dict[tuple[int, Hashable], _KeptWork]] = {}
         self._requests: Final[dict[str, tuple[Pod, Rules, PodRequest]]] = {}
         self._numbers: Final[dict[object, int]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def make_room(self) -> None:
-        """Clear the cache if it is too large. Called between projections."""
-        if len(self._known) > MAX_STEPS:
+    def begin(self, limit: float = inf) -> None:
+        """Begin a projection; its steps that are not known raise ElsewhereError once they have cost *limit*.
+
+        The cache is cleared if it is too large.
+        """
+        self.spent, self.is_all, self.work, self._limit = 0, True, 0, limit
+        self._turn += 1
+        if len(self._known) > MAX_STEPS or self._weight > MAX_WEIGHT:
+            self._weight = 0
             for known in (self._known, self._requests, self._numbers):
                 known.clear()
+
+    def spend(self, cost: int, *, is_new: bool = True) -> None:
+        """Count work; raises ElsewhereError if it is too much for one go."""
+        self.spent += cost
+        if is_new:
+            self.work += cost
+            self._weight += cost
+            if self.work > self._limit:
+                raise ElsewhereError
 
     def request(self, pod: Pod, rules: Rules) -> PodRequest:
         """As `pod.resolve`. Returns the same object for the same pod."""
@@ -63,37 +111,27 @@ class Steps:
         self, kubelet: Kubelet, state: ManagerState, pod: PodRequest, max_replays: int, *, is_admitted: bool = False
     ) -> Outcome:
         """As `admission.admit`. *is_admitted*: as `admission.create_only`."""
-        key = id(state), ("admit", id(pod), max_replays, is_admitted)
-        found = self._known.get(key)
-        if found is None:
-            if is_admitted:
-                outcome = create_only(kubelet, state, pod, Budget(MAX_STEPS_OF_ONE))
-            else:
-                outcome = self._admit(kubelet, state, pod, max_replays)
-            found = self._known[key] = (state, pod), outcome
-        known: Outcome = found[1]
-        return known
 
-    def _admit(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest, max_replays: int) -> Outcome:
-        self.admissions += 1
-        return admit(
-            kubelet,
-            state,
-            pod,
-            max_replays=max_replays,
-            budget=Budget(min(MAX_STEPS_OF_ONE, STEPS_A_REPLAY * max_replays)),
-        )
+        def replayed(budget: Budget) -> Outcome:
+            if is_admitted:
+                return create_only(kubelet, state, pod, budget)
+            self.admissions += 1
+            return admit(kubelet, state, pod, max_replays=max_replays, budget=budget)
+
+        most = MAX_STEPS_OF_ONE if is_admitted else min(MAX_STEPS_OF_ONE, STEPS_A_REPLAY * max_replays)
+        return self._bounded((state, pod), ("admit", max_replays, is_admitted), replayed, most)
 
     def release(self, state: ManagerState, uids: Collection[str]) -> tuple[ManagerState, ...]:
         """The possible states after these pods are gone. The same object if it has none of them."""
         if not uids:  # most nodes: their pods need not be kept
             return (state,)
         held = self.uids(state).intersection(uids)
-        return self._once(state, ("release", held), lambda: self._release(state, held)) if held else (state,)
-
-    def _release(self, state: ManagerState, uids: Collection[str]) -> tuple[ManagerState, ...]:
-        states, is_all = release_in_any_order(state, sorted(uids))
-        self.left_out_orders = self.left_out_orders or not is_all
+        if not held:
+            return (state,)
+        copied = _kubelet_size(state)  # once for each pod: only the NRI policy's grants are released together
+        cost = STEP + _size(state) + min(len(held), copied) * (STEP + copied // 16)
+        states, is_all = self._once(state, ("release", held), lambda: release_in_any_order(state, sorted(held)), cost)
+        self.is_all = self.is_all and is_all
         return states
 
     def without_admissions(
@@ -108,36 +146,52 @@ class Steps:
             state,
             ("before", id(states), frozenset(gone)),
             lambda: tuple(replace(known, nri=granted.release(gone)) for known in states),
+            STEP,
+            per_entry=1,
         )
 
     def start(self, state: ManagerState, pod: PodRequest) -> ManagerState:
         """As `admission.start_pod`."""
         return self._once(
-            state, ("start", pod.uid, tuple(c.name for c in pod.containers)), lambda: start_pod(state, pod)
+            state,
+            ("start", pod.uid, tuple(c.name for c in pod.containers)),
+            lambda: start_pod(state, pod),
+            STEP,
+            per_entry=1 / 4,
         )
 
     def uids(self, state: ManagerState) -> frozenset[str]:
         """The pods that have resources."""
-        return self._once(state, "uids", lambda: state.pod_uids)
+        return self._once(state, "uids", lambda: state.pod_uids, 0, per_entry=1)
 
     def number(self, state: ManagerState) -> int:
         """A number for the state's key: equal for states that give the same verdict for every new pod."""
-        return self._once(state, "number", lambda: self._numbers.setdefault(state.key, len(self._numbers)))
+        return self._once(
+            state, "number", lambda: self._numbers.setdefault(state.key, len(self._numbers)), STEP, per_entry=4
+        )
 
     def amounts(self, kubelet: Kubelet, state: ManagerState) -> FreeAmounts:
         """As `FreeAmounts.of`."""
-        return self._once(state, "amounts", lambda: FreeAmounts.of(kubelet, layout_of(kubelet), state))
+        return self._once(state, "amounts", lambda: FreeAmounts.of(kubelet, layout_of(kubelet), state), STEP)
 
     def shape(self, pod: Pod, rules: Rules) -> object:
         """Equal for pods that the node treats in the same way."""
-        return self._once(self.request(pod, rules), "shape", lambda: (pod.shape, pod.nri_shape))
+        return self._once(self.request(pod, rules), "shape", lambda: (pod.shape, pod.nri_shape), STEP)
 
     def init_phases(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest) -> tuple[ManagerState, ...]:
         """The states in which an init container of the pod runs under the NRI policy; see `creation.init_phases`."""
         if kubelet.nri is None or pod.nri is None or not pod.nri.has_init_containers:
             return ()
-        budget = Budget(MAX_STEPS_OF_ONE)
-        return self._once(state, ("phases", id(pod)), lambda: init_phases(state, pod, budget))
+
+        def phases(budget: Budget) -> tuple[ManagerState, ...] | None:
+            try:
+                return init_phases(state, pod, budget)
+            except BudgetError:
+                return None
+
+        found = self._bounded((state, pod), "phases", phases, MAX_STEPS_OF_ONE)
+        self.is_all = self.is_all and found is not None
+        return found or ()
 
     def holdings(self, state: ManagerState, uids: frozenset[str]) -> object:
         """The resources of each of these pods, in a form that can be compared."""
@@ -145,15 +199,53 @@ class Steps:
         return tuple((uid, self._holding(state, uid)) for uid in sorted(holders)) if holders else ()
 
     def _holding(self, state: ManagerState, uid: str) -> object:
-        return self._once(state, ("holding", uid), lambda: _sorted(held_by(state, uid)))
+        return self._once(state, ("holding", uid), lambda: _sorted(held_by(state, uid)), 4)
 
-    def _once(self, of: object, what: Hashable, work: Callable[[], T]) -> T:
-        key = id(of), what
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = of, work()
-        result: T = found[1]
+    def _once(self, of: Any, what: Hashable, work: Callable[[], T], cost: int, per_entry: float = 0) -> T:  # noqa: ANN401
+        """*work*'s result, from the cache if it was done before. *cost*: steps, and *per_entry* of the state *of*."""
+        known = self._known.get((id(of), what))
+        if known is None:
+            cost += int(per_entry * _size(of)) if per_entry else 0
+            self.spend(cost)
+            known = self._known[id(of), what] = _KeptWork(of, work(), cost, self._turn)
+        elif known.turn != self._turn:
+            known.turn = self._turn
+            self.spend(known.cost, is_new=False)
+        result: T = known.result
         return result
+
+    def _bounded(
+        self, of: tuple[ManagerState, PodRequest], what: Hashable, work: Callable[[Budget], T], most: int
+    ) -> T:
+        """As `_once`, for a replay that counts its own steps. *most*: how many it may take."""
+        state, pod = of
+        key = id(state), (what, id(pod))
+        known = self._known.get(key)
+        if known is None:
+            left = max(0, self._limit - self.work)
+            allowed = min(most, left if state.nri is None else left // STEPS_OF_NRI)
+            budget = Budget(allowed)
+            result = work(budget)
+            if budget.is_used_up and allowed < most:
+                raise ElsewhereError
+            used = int(min(budget.used, most)) * (1 if state.nri is None else STEPS_OF_NRI)
+            cost = STEPS_OF_AN_ADMISSION + _size(state) + used
+            known = self._known[key] = _KeptWork(of, result, cost, self._turn)
+            self.spend(cost)
+        elif known.turn != self._turn:
+            known.turn = self._turn
+            self.spend(known.cost, is_new=False)
+        found: T = known.result
+        return found
+
+
+def _size(state: ManagerState) -> int:
+    """How many entries a copy of the state takes."""
+    return _kubelet_size(state) + (0 if state.nri is None else len(state.nri.node.books.grants))
+
+
+def _kubelet_size(state: ManagerState) -> int:
+    return len(state.cpu.entries) + len(state.memory.entries) + len(state.devices.entries)
 
 
 def _sorted(held: Mapping[str, object]) -> tuple[tuple[str, str], ...]:

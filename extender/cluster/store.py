@@ -13,29 +13,30 @@ Rules of this file
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 
-from extender.bounded import BoundedMap
 from extender.cluster.deadlines import Deadlines
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.events import PodAssumed, PodEvent
-from extender.cluster.ledger import EMPTY, Ledger
+from extender.cluster.ledger import EMPTY, NO_PODS, Ledger
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.node_class import AWAITED, UNKNOWN, ClassTable, NodeClass
 from extender.cluster.node_objects import NodeObjects
-from extender.cluster.pod_tracker import PodTracker, Prediction, Timeouts
+from extender.cluster.pod_tracker import Allowance, LateProjection, PodTracker, Prediction, Timeouts
 from extender.cluster.report_order import past_boots_after
 from extender.cluster.restarts import Restarts
+from extender.cluster.search_bounds import LOOP_STEPS, LOOP_STEPS_OF_ALL
 from extender.cluster.settled_pod import SettledPod, ignore
 from extender.cluster.snapshot import ClassIndex, ClusterSnapshot
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
 from extender.cluster.watching import Watching
+from extender.replay.caches import Shared
 from extender.replay.counts import Counted
 from extender.replay.kubelet import Kubelet
 from extender.replay.nri.counts import NriCounts
 from extender.replay.pod import Pod
-from extender.replay.possible_states import NO_STATES
-from extender.replay.verdict import Provider
+from extender.replay.possible_states import NO_STATES, PossibleStates
 
 CATCH_UP: Final = 1000
 """Nodes that show a change of the pod watch in one step, which takes 0.1 to 0.2 s."""
@@ -75,8 +76,12 @@ class NodeStore:
         self._behind: list[str] = []
         """Nodes that do not show the state of the pod watch yet."""
         self._score_only: set[str] = set()
-        self._kubelets: BoundedMap[str, Kubelet] = BoundedMap(2 * max_nodes)
+        self._kubelets: Final = Shared[str, Kubelet]()
         """By the digest of the parts of a report that describe one."""
+        self._later: Callable[[str], bool] | None = None
+        self._allowance = Allowance()
+        self._young: dict[str, float] = {}
+        """New nodes: until when each is `AWAITED` rather than `UNKNOWN`."""
         self._unfiled: dict[str, None] = {}
         """Nodes that have changed since their class was computed."""
 
@@ -138,7 +143,8 @@ class NodeStore:
         """
         held = self._nodes.get(observation.node_name)
         if held and held.observation.counts is None and held.observation.identity == observation.identity:
-            if held.observation.version_from_node == observation.version_from_node:
+            is_same = held.observation.version_from_node == observation.version_from_node
+            if is_same and not held.observation.has_other_pools:
                 return self._touch(held, now)
             return self._put(observation, held.past_boots, now)
         return self._put(observation, past_boots_after(held, observation), now)
@@ -166,9 +172,10 @@ class NodeStore:
             self._with_pools(held, None, now)
 
     def _with_pools(self, held: NodeRecord, pools: NriCounts | None, now: float) -> NodeRecord:
-        """The pools of the NRI plugin count where the report does not know what its policy has granted."""
-        if Provider.NRI in held.observation.hidden and held.observation.pools != pools:
-            self._nodes[held.name] = replace(held, observation=replace(held.observation, pools=pools))
+        """The node where the NRI plugin publishes *pools*; see `Observation.beside`."""
+        observation = held.observation.beside(pools)
+        if observation is not held.observation:
+            self._nodes[held.name] = replace(held, observation=observation)
             self._reconcile(held.name, now)
         return self._filed(held.name)
 
@@ -185,10 +192,46 @@ class NodeStore:
             raise UnknownNodeError(name)
         if held.observation.identity != (boot_id, sequence, digest):
             raise OutdatedError("this is not the current report", held.observation)
+        if held.observation.has_other_pools:
+            raise OutdatedError("the NRI plugin publishes other pools than those that are replayed", held.observation)
         version = self.node_objects.version_of(name)
         if held.observation.version_from_node not in (None, version):
             raise OutdatedError(f"the Node object names kubelet {version!r}", held.observation)
         self._touch(held, now)
+
+    def compute_elsewhere(self, later: Callable[[str], bool]) -> None:
+        """From now on no read computes a projection that takes long: the node's name is passed to *later*.
+
+        *later* returns whether it has the projection computed, by `late_work` and `finish`. Until then the node is
+        changing, and no verdict on it is certain. Call this before there are nodes.
+        """
+        self._later, self._allowance = later, Allowance(LOOP_STEPS)
+
+    def leave_out(self, name: str) -> None:
+        """Compute what the node changes to next elsewhere, because its last projection took far too long."""
+        tracker = self._trackers.get(name)
+        if tracker is not None and self._later is not None:
+            tracker.leave_out()
+
+    def is_changing(self, name: str) -> bool:
+        """Whether the node's projection is being computed elsewhere."""
+        tracker = self._trackers.get(name)
+        if tracker is None or not tracker.is_changing:  # most nodes: their class can wait for the next read
+            return False
+        self._file(name)
+        return tracker.is_changing
+
+    def late_work(self, name: str) -> Callable[[], LateProjection] | None:
+        """Computes the projection of a changing node; None for other nodes. Any thread may call it, once."""
+        tracker = self._trackers.get(name)
+        return None if tracker is None else tracker.work()
+
+    def finish(self, name: str, late: LateProjection) -> None:
+        """Take the result of `late_work`, if it is still that of the node."""
+        tracker = self._trackers.get(name)
+        if tracker is not None and name in self._nodes:
+            tracker.finish(late)
+            self._unfiled[name] = None
 
     @property
     def pods_in_flight(self) -> int:
@@ -228,6 +271,11 @@ class NodeStore:
             return None
         return self._trackers[name].survives_sudden_exit(uid, now, max_admissions)
 
+    def unread(self, name: str) -> Collection[str]:
+        """Pods that may be in flight to the node, and whose requests cannot be read: the node counts as stale."""
+        tracker = self._trackers.get(name)
+        return () if tracker is None else tracker.unread
+
     def may_be_gone(self, name: str, now: float) -> frozenset[str]:
         """Pods of the node that its kubelet may or may not still count. All of them are leaving."""
         tracker = self._trackers.get(name)
@@ -238,24 +286,25 @@ class NodeStore:
         changed = list[str]()
         for event in events:
             tracker = self._tracker(event.node_name)
-            before = tracker.ledger
+            before, unread = tracker.ledger, len(tracker.unread)
             self._settle(tracker.apply(event, now, partial(self._restarts.has_restarted, event.node_name)))
-            if tracker.ledger is not before:
+            if tracker.ledger is not before or len(tracker.unread) != unread:
                 changed.append(event.node_name)
         for name in dict.fromkeys(changed):
             self._reconcile(name, now)
 
-    def assume(self, name: str, pod: Pod, now: float) -> bool:
-        """Assume a pod that is about to be bound to the node.
+    def assume(self, name: str, pod: Pod, now: float) -> Callable[[], bool]:
+        """Assume a pod that is about to be bound to the node, until `PodForgotten`.
 
-        False if the kubelet may then refuse this pod, or another one in flight that was certain to be admitted:
-        kubelets do not always admit pods in the order of their bindings. The pod is assumed in both cases, until
-        `PodForgotten`. Always True for a score-only node.
+        The result says whether that is safe. False: the kubelet may now refuse this pod, or another one in flight that
+        was certain to be admitted, because kubelets do not always admit pods in the order of their bindings; or the
+        node is changing. Always True for a score-only node.
         """
         tracker = self._tracker(name)
         before = tracker.projection
         self.apply(PodAssumed(name, pod), now=now)
-        return name in self._score_only or tracker.is_safe(frozenset() if before is None else before.at_risk)
+        at_risk = NO_PODS if before is None else before.at_risk
+        return lambda: name in self._score_only or tracker.is_safe(at_risk)
 
     def starting(self, now: float) -> Collection[str]:
         """Nodes whose kubelets are stopped or have just started; see `restarts`."""
@@ -269,6 +318,22 @@ class NodeStore:
         """Every node that the API server has."""
         self.node_objects.set_existing(names, self._nodes.keys(), now)
 
+    def await_report(self, name: str, until: float) -> None:
+        """A new node, whose exporter may be about to start: until then it is `AWAITED` while nothing is known of it."""
+        self._young[name] = until
+        if name in self._nodes:
+            self._unfiled[name] = None
+        else:
+            self._class_of.put(name, AWAITED)
+
+    def _end_youth(self, name: str) -> None:
+        if self._young.pop(name, None) is None:
+            return
+        if name in self._nodes:
+            self._unfiled[name] = None
+        else:
+            self._class_of.remove(name)
+
     def drop_node(self, name: str) -> None:
         """The node was deleted. A later node of the same name is another node."""
         self.node_objects.forget(name)
@@ -276,6 +341,7 @@ class NodeStore:
         self._score_only.discard(name)
         self._deadlines.forget(name)
         self._restarts.forget(name)
+        self._end_youth(name)
         self._unfiled.pop(name, None)
         if self._nodes.pop(name, None) is not None:
             self.classes.drop(self._class_of.remove(name))
@@ -322,6 +388,8 @@ class NodeStore:
         if self._awaited_until is not None and now >= self._awaited_until:
             self._awaited_until = None
             self._class_of.set_unknown(UNKNOWN)
+        for name in [name for name, until in self._young.items() if until <= now]:
+            self._end_youth(name)
         for name in self.node_objects.take_strays(now):
             self.drop_node(name)
         for name in self._deadlines.expired(now):
@@ -333,12 +401,12 @@ class NodeStore:
         before = self._nodes.get(name)
         if before is None and len(self._nodes) >= self._max_nodes:
             raise ClusterFullError(f"reports of {self._max_nodes} nodes are held, and no more are allowed")
-        if before is not None and Provider.NRI in observation.hidden:
-            observation = replace(observation, pools=before.observation.pools)
         digest, kubelet = observation.kubelet_digest, observation.kubelet
         if digest and kubelet is not None:  # equal kubelets are one object
-            self._kubelets[digest] = kubelet = self._kubelets.get(digest, kubelet)
-            observation = observation if kubelet is observation.kubelet else replace(observation, kubelet=kubelet)
+            shared = self._kubelets.of(digest, lambda: kubelet)
+            observation = observation if shared is kubelet else replace(observation, kubelet=shared)
+        if before is not None and before.observation.pools is not None:
+            observation = observation.beside(before.observation.pools)
         self.node_objects.note_report(name, now)
         self._nodes[name] = NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots)
         self._deadlines.note_message(name, now)
@@ -358,7 +426,7 @@ class NodeStore:
     def _tracker(self, name: str) -> PodTracker:
         tracker = self._trackers.get(name)
         if tracker is None:
-            tracker = self._trackers[name] = PodTracker(name, self._timeouts)
+            tracker = self._trackers[name] = PodTracker(name, self._timeouts, self._allowance)
         return tracker
 
     def _settle(self, settled: Iterable[SettledPod]) -> None:
@@ -392,8 +460,25 @@ class NodeStore:
 
     def _file_all(self) -> None:
         """Compute the class of every node that has changed."""
+        if not self._unfiled:
+            return
+        self._allowance.limit(inf if self._later is None else LOOP_STEPS_OF_ALL)
         while self._unfiled:
             self._file(next(iter(self._unfiled)))
+        self._allowance.limit()
+
+    def _possible(self, name: str, observation: Observation) -> PossibleStates:
+        """The possible states of the node. While they are computed elsewhere: its reported state, incomplete."""
+        if observation.state is None or not observation.is_replayable:
+            return NO_STATES
+        tracker = self._tracker(name)
+        projection = tracker.projection
+        if projection is None and not (self._later and self._later(name)):
+            work = tracker.work()
+            if work is not None:
+                tracker.finish(work())
+            projection = tracker.projection
+        return PossibleStates((observation.state,), complete=False) if projection is None else projection.possible
 
     def _file(self, name: str) -> None:
         """Compute the class of the node, if it has changed. Its former class loses a node."""
@@ -402,17 +487,18 @@ class NodeStore:
         del self._unfiled[name]
         record = self._nodes[name]
         observation = record.observation
-        projection = self._tracker(name).projection if observation.is_replayable else None
-        possible = NO_STATES if projection is None else projection.possible
+        possible = self._possible(name, observation)
         node_class = self.classes.hold(
             observation.kubelet,
             possible,
             observation.hidden,
-            stale=not self._deadlines.is_fresh(name) or self._watching is Watching.SILENT,
+            stale=not self._deadlines.is_fresh(name) or self._watching is Watching.SILENT or bool(self.unread(name)),
             score_only=name in self._score_only,
             counts=observation.counts,
             pools=observation.pools and replace(observation.pools, config=observation.nri_config),
         )
+        if node_class is UNKNOWN and name in self._young:
+            node_class = AWAITED
         before = self._class_of.put(name, node_class)
         if before is not None:
             self.classes.drop(before)
@@ -422,4 +508,5 @@ class NodeStore:
             node_class=node_class,
             observation=observation if is_same else replace(observation, kubelet=node_class.kubelet),
             possible=possible,
+            unread=tuple(self.unread(name)),
         )

@@ -41,21 +41,27 @@ MAX_EXITS: Final = 64
 MAX_EXIT_ADMISSIONS: Final = 512
 """How many admissions all bind calls together replay for this: about a quarter of a second in another thread."""
 
+MAX_EXIT_STEPS: Final = 1_000_000
+"""Steps of one bind call's replays for this, checked after each exit."""
+
 
 def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int = MAX_EXIT_ADMISSIONS) -> bool:
     """Whether the pod in flight is certain to be admitted if any single other pod exits unobserved.
 
     Where the order of admissions is not certain, the pods that it may overtake must also stay as certain as before.
-    Replays stop after about *max_admissions*; exits that were not replayed then count as harmless.
+    Replays stop after about *max_admissions*, or `MAX_EXIT_STEPS`; exits that were not replayed then count as harmless.
     """
     # 1. The node without any exit. A pod that is alone in flight only meets exits before its admission.
     steps = Steps()
     start, leaving = given.initial_states(steps), given.leaving
+    if not steps.is_all:
+        return False
     in_flight = {admit.uid for admit in given.ledger.admits}
     is_alone = in_flight == {uid}
     at_risk = frozenset() if is_alone else project_from(start, given, leaving, steps).at_risk
     # 2. Each other pod that is assumed to run exits: at an unknown time, unless the pod is alone in flight.
     others = (start[0].pod_uids | in_flight) - leaving - given.ledger.left.keys() - {uid}
+    worked = steps.work
     for other in islice(_one_of_each_kind(given, start[0], others, steps), MAX_EXITS):
         if is_alone:
             gone = tuple(after for state in start for after in steps.release(state, (other,)))
@@ -66,7 +72,8 @@ def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int =
         endangered = frozenset({uid}) if projection.one_order else projection.at_risk - at_risk | {uid}
         if not projection.complete or projection.at_risk & endangered:
             return False
-        if steps.admissions >= max_admissions:
+        worked += steps.work
+        if steps.admissions >= max_admissions or worked > MAX_EXIT_STEPS:
             break
     return True
 

@@ -36,8 +36,8 @@ class ClusterSettings(BaseSettings):
     sibling_labels: str = Field(
         default="",
         description="Labels that nodes of one kind have in common, such as `node.kubernetes.io/instance-type`, with "
-        "commas between them. A node that has not reported yet is then judged as an empty copy of the newest node of "
-        "its kind. Needs `kubernetes`. Empty: such a node is unknown, see `unknown_nodes`.",
+        "commas between them. A node that has not reported yet is then judged as an empty copy of a node of its "
+        "kind. Needs `kubernetes`. Empty: such a node is unknown, see `unknown_nodes`.",
     )
     gangs: Literal["off", "on"] = Field(
         default="off",
@@ -48,7 +48,10 @@ class ClusterSettings(BaseSettings):
         default="",
         description="APIs whose objects state the sizes of groups, with commas between them: "
         "`scheduling.x-k8s.io/v1alpha1` (coscheduling), `scheduling.k8s.io/v1alpha1` (Kubernetes 1.35), "
-        "`scheduling.k8s.io/v1alpha2` (1.36), `scheduling.k8s.io/v1beta1` (1.37), `jobset.x-k8s.io/v1alpha2`. "
+        "`scheduling.k8s.io/v1alpha2` (1.36), `scheduling.k8s.io/v1beta1` (1.37), `jobset.x-k8s.io/v1alpha2`, "
+        "`scheduling.sigs.k8s.io/v1alpha1` (Koordinator), `scheduling.volcano.sh/v1beta1`, "
+        "`scheduling.run.ai/v2alpha2` (KAI), `scheduler.grove.io/v1alpha1`, `kubeflow.org/v2beta1` (MPIJob), "
+        "`kubeflow.org/v1` (PyTorchJob), `ray.io/v1` (RayCluster). "
         "Needs `kubernetes` and components/gangs. Empty: sizes are known from pods only.",
     )
     gang_hold_seconds: float = Field(
@@ -82,8 +85,8 @@ class ClusterSettings(BaseSettings):
     )
     late_nodes: Literal["error", "refuse", "pass"] = Field(
         default="refuse",
-        description="What a filter call replies about nodes that it had no time to replay. They are replayed in the "
-        "background, so that the next call finds them done. `refuse`: they are refused, and if no other node admits "
+        description="What a filter call replies about nodes that it had no time to replay. The next call goes "
+        "on with them. `refuse`: they are refused, and if no other node admits "
         "the pod, the call fails and the scheduler tries again. `error`: the call fails, so that a pod is placed "
         "only when all nodes are judged. `pass`: they are offered; with the bind verb a wrong one costs a retry, "
         "without it the pod may fail.",
@@ -123,6 +126,12 @@ class ClusterSettings(BaseSettings):
         description="For how long after its first bind call a pod is not bound if the kubelet would refuse it as soon "
         "as one other pod ends, because the extender learns of ends with a delay. kube-scheduler tries other nodes.",
     )
+    young_node_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        description="Up to this age of its Node object a node without a report gets no pod that needs alignment: its "
+        "exporter is about to start. Later it is unknown, see `unknown_nodes`. Needs `kubernetes`. 0: never wait.",
+    )
     kubelet_start_seconds: float = Field(
         default=10.0,
         ge=0,
@@ -139,8 +148,9 @@ class ClusterSettings(BaseSettings):
     watch_silent_seconds: float = Field(
         default=150.0,
         gt=0,
-        description="If nothing is received from the API server for this long, every node counts as stale. A quiet "
-        "watch is reopened after four fifths of this (120 s at most), and its success counts as a message received.",
+        description="If the watch of pods or of nodes makes no progress for this long, every node counts as stale. If "
+        "the API server is heard meanwhile, the service is not ready either. A quiet watch is reopened after four "
+        "fifths of this (120 s at most), and its success counts as progress.",
     )
     max_remembered_pods: int = Field(
         default=50_000,
@@ -151,8 +161,9 @@ class ClusterSettings(BaseSettings):
     leave_out_seconds: float = Field(
         default=30.0,
         ge=0,
-        description="How long filter leaves out a node whose kubelet has just refused a pod of the same shape, also if "
-        "no other node is feasible: the controller's next pod would fail there as well. 0: never.",
+        description="How long filter leaves out a node whose resource managers have just refused a pod of the same "
+        "shape, unless no other node is feasible: the controller's next pod is likely to fail there as well. A refused "
+        "pod that this service did not offer the node for counts for pods of its namespace only. 0: never.",
     )
     placement_annotations: Literal["off", "on"] = Field(
         default="off",

@@ -123,8 +123,8 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
     max_remembered_judgements: int = Field(
         default=1_000_000,
         ge=1000,
-        description="Cached verdicts by pod shape and node class; about 100 bytes each. If each of 5,000 nodes has a "
-        "state of its own, the default is enough for 200 pod shapes.",
+        description="Cached verdicts by pod shape and node class; about 100 bytes each. A shape counts as one for each "
+        "100 bytes that it takes. If each of 5,000 nodes has a state of its own, the default is enough for 200 shapes.",
     )
     keep_alive_seconds: int = Field(
         default=120, ge=91, description="Idle connections stay open longer than kube-scheduler keeps them (90 s)."

@@ -28,6 +28,7 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
         kubelet=report.kubelet,
         state=report.state,
         hidden=report.hidden,
+        contradictory=report.contradictory,
         pod_uids=pod_uids,
         listed=pod_uids if pod_uids == listed else listed or NO_PODS,
         left=left or NO_PODS,

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypedDict, Unpack
 from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
@@ -33,6 +33,7 @@ from urllib3.exceptions import (
 
 from extender.kube.access import Access, Credentials
 from extender.kube.errors import NoReplyError, api_error
+from extender.kube.objects import WHOLE, UnreadableError, read_object
 
 JSON = dict[str, Any]
 USER_AGENT: Final = "numa-extender"
@@ -43,19 +44,19 @@ _READ_BYTES: Final = 256 * 1024
 _NEVER_SENT: Final = (ConnectTimeoutError, NewConnectionError, NameResolutionError, LocationParseError)
 
 
+class CallOptions(TypedDict, total=False):
+    """See KubeClient.read."""
+
+    query: Mapping[str, str] | None
+    body: JSON | None
+    content_type: str
+    timeout_seconds: float
+
+
 class Requester(Protocol):
     """The methods of a client that the writers of this package need."""
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: JSON | None = None,
-        content_type: str = "application/json",
-        timeout_seconds: float = 10.0,
-    ) -> JSON:
+    def request(self, method: str, path: str, **call: Unpack[CallOptions]) -> JSON:
         """Make one call; see KubeClient.request."""
 
 
@@ -95,16 +96,7 @@ class KubeClient:
         """Close idle connections. Open streams are closed by their owners."""
         (self._pool.clear if isinstance(self._pool, urllib3.PoolManager) else self._pool.close)()
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: JSON | None = None,
-        content_type: str = "application/json",
-        timeout_seconds: float = 10.0,
-    ) -> JSON:
+    def request(self, method: str, path: str, **call: Unpack[CallOptions]) -> JSON:
         """Make one call and return the JSON object of the reply. Empty for an empty body.
 
         *timeout_seconds* limits the call as a whole.
@@ -113,6 +105,23 @@ class KubeClient:
             ApiError: the server replied with a status of 400 or more.
             NoReplyError: no complete reply arrived in time, or it was not a JSON object.
         """
+        raw = self.read(method, path, **call)
+        try:
+            return dict(read_object(raw, WHOLE)) if raw else {}
+        except UnreadableError as error:
+            raise NoReplyError(f"{method} {path}: the reply is not a JSON object: {error}", maybe_done=True) from error
+
+    def read(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: JSON | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float = 10.0,
+    ) -> bytes:
+        """As `request`, with the reply as bytes, of any content."""
         deadline = self._clock() + timeout_seconds
         data = None if body is None else orjson.dumps(body)
         reply = self._send(method, _target(path, query), data, content_type, deadline)
@@ -120,15 +129,7 @@ class KubeClient:
             raw = self._read(reply, deadline)
         if reply.status >= 400:
             raise api_error(reply.status, raw, reply.headers.get("Retry-After"))
-        if not raw:
-            return {}
-        try:
-            value = orjson.loads(raw)
-        except orjson.JSONDecodeError as error:
-            raise NoReplyError(f"{method} {path}: the reply is not JSON: {error}", maybe_done=True) from error
-        if not isinstance(value, dict):
-            raise NoReplyError(f"{method} {path}: the reply is not a JSON object", maybe_done=True)
-        return value
+        return raw
 
     def stream(self, path: str, *, query: Mapping[str, str], idle_seconds: float) -> "Stream":
         """Open a watch. *idle_seconds* limits each silence of the server, before and after the head of the reply.

@@ -3,54 +3,69 @@
 Rules of this file
 - Runs on the event loop, one batch after the other. A batch changes each node's state once.
 - The kubelet's own UID counts: a static pod has another UID in the kubelet than in the API. The API object of a static
-  pod may be deleted and recreated while the pod stays; the node's reports show when it is gone.
+  pod may be deleted and recreated while the pod stays; the node's reports show when it is gone. Whoever may create pods
+  can create such an object with any UID, so it is no evidence of anything but that it exists.
 - A pod counts as refused if its kubelet says so. Otherwise Failed is an end like any other.
 - A deleted pod whose phase becomes Succeeded or Failed has ended: its kubelet publishes that phase only after its pod
   worker has stopped the containers and no longer counts the pod (`status_manager.go` mergePodStatus, `pod_workers.go`
   CouldHaveRunningContainers; all kubelets from 1.24 on), so its next admission releases what the pod held.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
 from extender.bounded import BoundedMap
 from extender.cluster.events import (
     ContainerRefused,
+    MirrorGone,
+    MirrorSeen,
     PodEvent,
     PodFinished,
     PodGone,
     PodRefused,
     PodSeen,
     PodTerminating,
+    PodUnread,
 )
 from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeObject
-from extender.kube.pods import CREATE_ERROR, PodRecord
+from extender.kube.pods import CREATE_ERROR, PodRecord, is_long
 from extender.questions.node_context import WatchedPod
+from extender.replay.caches import remembered
 from extender.replay.pod import Pod
+from extender.replay.verdict import MANAGERS_REASONS
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 
-REJECTED: Final = "Pod was rejected: "
-"""The beginning of a pod's status message if the kubelet's admission refused the pod."""
 _SHAPES: Final = 20_000
 MAX_DELETED: Final = 20_000
 """How many deleted nodes are remembered."""
 
 
+class Refused(NamedTuple):
+    """A pod that a kubelet has just refused. `at`: seconds of the clock. `is_ours`: as `ledger.Admit`."""
+
+    node_name: str
+    pod: Pod
+    reason: str
+    at: float
+    is_ours: bool
+
+
 class ClusterFeed:
     """Applies batches to the cluster.
 
-    *on_pods*: called after each batch of pods. `demands`: of namespaces. `on_refused`: called with each pod that a
-    kubelet has refused since the first list: node, pod, reason, seconds of the clock. `on_dropped`: called with each
-    node that is gone. `pods_on`: the pods on a node that are not finished; None: not known yet.
+    *on_pods*: called after each batch of pods. `demands`: of namespaces. `on_refused`: called with each pod that
+    the managers of a kubelet, or the NRI policy, have refused since the first list. `on_dropped`: called with each
+    node that is gone. `pods_on`: the pods on a node that are not finished; None: not known yet. `young_seconds`: up to
+    which age a node is awaited that has not reported. *wall*: Unix seconds.
     """
 
     def __init__(
@@ -59,12 +74,14 @@ class ClusterFeed:
         pods: PodRegistry,
         clock: Callable[[], float],
         on_pods: Callable[[], None],
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.demands = NamespaceDemands()
-        self.on_refused: Callable[[str, Pod, str, float], None] = lambda _node, _pod, _reason, _now: None
+        self.on_refused: Callable[[Refused], None] = lambda _refused: None
         self.on_dropped: Callable[[str], None] = lambda _node: None
         self.pods_on: Callable[[str], Sequence[WatchedPod] | None] = lambda _node: None
-        self._cluster, self._pods, self._clock, self._on_pods = cluster, pods, clock, on_pods
+        self.young_seconds = 0.0
+        self._cluster, self._pods, self._clock, self._on_pods, self._wall = cluster, pods, clock, on_pods, wall
         self._nodes: dict[str, str] = {}
         self._deleted: BoundedMap[str, bool] = BoundedMap(MAX_DELETED)
         """Nodes that are gone, as keys."""
@@ -99,6 +116,7 @@ class ClusterFeed:
                 if before is not None or self._deleted.pop(name, False):
                     self._drop(name)  # also what its former exporter has reported after it was gone
                 self._see_again(name)
+                self._await_report(change.value)
             self._cluster.node_objects.see_version(name, change.value.kubelet_version)
         self.nodes_complete = self.nodes_complete or batch.complete
         if self.nodes_complete:
@@ -108,6 +126,14 @@ class ClusterFeed:
         self._cluster.drop_node(name)
         self.on_dropped(name)
 
+    def _await_report(self, node: NodeObject) -> None:
+        """A Node object is new here. Its exporter may be about to start, if the node is young."""
+        if node.created_at is None:
+            return
+        left = self.young_seconds - max(0.0, self._wall() - node.created_at)
+        if left > 0:
+            self._cluster.await_report(node.name, self._clock() + left)
+
     def _see_again(self, name: str) -> None:
         """A Node object is new: the kubelet of that name runs the pods that are bound to it already."""
         if not self.nodes_complete or self._cluster.ledger(name).events:
@@ -116,7 +142,12 @@ class ClusterFeed:
         events: list[PodEvent] = []
         for watched in sorted(pods, key=lambda each: _order(each.started_at, each.created_at)):
             pod = pod_of_watched(watched)
-            if pod is not None:
+            if watched.mirror:
+                events += [] if pod is None or watched.terminating else [MirrorSeen(name, pod)]
+                continue
+            if pod is None:
+                events.append(PodUnread(name, watched.uid))
+            else:
                 events.append(
                     PodSeen(name, self.demands.complete(pod), started=watched.started_at is not None, ordered=False)
                 )
@@ -130,34 +161,64 @@ class ClusterFeed:
         node, uid = record.node_name, record.kubelet_uid
         if isinstance(change, Gone):
             self._pods.delete(record.uid)
-            if not record.mirror:
-                yield PodGone(node, uid)
+            yield MirrorGone(node, uid) if record.mirror else PodGone(node, uid)
             return
         if isinstance(change, Changed) and _stage(change.old) == _stage(record):
             return
+        offered = self._pods.get(record.uid).pod is not None
         self._pods.watch(record.uid, node)
+        if record.mirror:
+            yield from self._events_of_mirror(record)
+            return
         if record.finished:
-            if record.phase == "Failed" and record.message.startswith(REJECTED):
-                pod = pod_of(record)
-                if pod is not None and self.pods_complete:
-                    self.on_refused(node, self.demands.complete(pod), record.reason, self._clock())
-                yield PodRefused(node, uid, record.reason)
+            if record.is_rejected:
+                if record.refusal in MANAGERS_REASONS:
+                    self._note_refused(record, record.refusal, offered=offered)
+                yield PodRefused(node, uid, record.refusal)
             elif isinstance(change, Changed) and change.old.terminating and not change.old.finished:
                 yield PodGone(node, uid)
             else:
                 yield PodFinished(node, uid)
             return
         pod = pod_of(record)
-        if pod is not None:
-            yield PodSeen(node, self.demands.complete(pod), started=record.started_at is not None, ordered=ordered)
+        if pod is None:
+            yield PodUnread(node, uid)
+        else:
+            yield PodSeen(
+                node,
+                self.demands.complete(pod),
+                started=record.started_at is not None,
+                ordered=ordered,
+                offered=offered,
+            )
         if record.policy_error:
+            self._note_refused(record, CREATE_ERROR, offered=offered)
             yield ContainerRefused(node, uid, CREATE_ERROR)
         if record.terminating:
             yield PodTerminating(node, uid)
 
+    def _events_of_mirror(self, record: PodRecord) -> Iterator[PodEvent]:
+        """What a mirror pod means. Its end in the API server is not the end of the static pod."""
+        pod = None if record.finished or record.terminating else pod_of(record)
+        if pod is None:
+            yield MirrorGone(record.node_name, record.kubelet_uid)
+        else:
+            yield MirrorSeen(record.node_name, pod)
+
+    def _note_refused(self, record: PodRecord, reason: str, *, offered: bool) -> None:
+        pod = pod_of(record)
+        if pod is None or not self.pods_complete:
+            return
+        known = self._cluster.ledger(record.node_name).find(record.kubelet_uid)
+        is_ours = offered or (known is not None and known.is_ours)
+        self.on_refused(
+            Refused(record.node_name, self.demands.complete(pod), reason, at=self._clock(), is_ours=is_ours)
+        )
+
 
 def _stage(record: PodRecord) -> tuple[bool, ...]:
-    return record.finished, record.started_at is not None, record.terminating, bool(record.policy_error)
+    is_unread = _shape(record.reduced) is None
+    return record.finished, record.started_at is not None, record.terminating, bool(record.policy_error), is_unread
 
 
 def _age(change: Change[PodRecord]) -> tuple[float, int]:
@@ -187,13 +248,21 @@ def pod_of_watched(pod: WatchedPod) -> Pod | None:
     return replace(shape, uid=pod.uid, name=pod.name, namespace=pod.namespace, created_at=pod.created_at)
 
 
-@lru_cache(_SHAPES)
 def _shape(reduced: bytes) -> Pod | None:
-    """The pod without its names. What its kubelet has allocated since then is not part of its admission."""
+    try:
+        return read_shape(reduced)
+    except WireError:
+        return None
+
+
+@remembered(_SHAPES, 0, is_long)
+def read_shape(reduced: bytes) -> Pod:
+    """The pod without its names. What its kubelet has allocated since then is not part of its admission.
+
+    Raises:
+        WireError: it cannot be read.
+    """
     manifest = orjson.loads(reduced)
     for key in ("initContainerStatuses", "containerStatuses"):
         manifest["status"].pop(key, None)
-    try:
-        return pod_from_json(manifest)
-    except WireError:
-        return None
+    return pod_from_json(manifest)

@@ -1,7 +1,6 @@
 """Groups of pods in the API: which pods of a group are bound, and the objects that have the sizes of groups.
 
-RBAC: `list`, `watch` on `workloads` and `podgroups` of `scheduling.k8s.io`, on `podgroups` of `scheduling.x-k8s.io`,
-and on `jobsets` of `jobset.x-k8s.io`; only on those of the APIs that are watched.
+RBAC: `list`, `watch` on the resources of `extender.wire.groups.APIS`, only on those of the APIs that are watched.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,16 +12,21 @@ import orjson
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.fields import mapping, text
 from extender.kube.pods import PodRecord
-from extender.kube.watch import Source
+from extender.kube.source import Source
 from extender.scheduling.gangs.groups import Groups
+from extender.wire.group_templates import RoleTemplate, templates_of
 from extender.wire.groups import APIS, NAMES, Group, ObjectKey, group_of, sizes_of
 
 
 @dataclass(frozen=True, slots=True)
 class SizedObject:
-    """An object with the sizes of groups. One without sizes counts as well: it may have had some before."""
+    """An object with the sizes of groups. One without sizes counts as well: it may have had some before.
+
+    `templates`: of the pods that will come, if it says what they are.
+    """
 
     sizes: Mapping[ObjectKey, int]
+    templates: tuple[RoleTemplate, ...] = ()
 
 
 class GroupFeed:
@@ -39,7 +43,7 @@ class GroupFeed:
             if isinstance(change, Gone) or _is_over(record):
                 self._groups.see_gone(record.uid, now)
             elif not (isinstance(change, Changed) and not _is_over(change.old)):
-                group = _group(record)
+                group = group_of_record(record)
                 if group is not None:
                     self._groups.see_bound(group, record.uid, record.node_name, now)
 
@@ -52,6 +56,7 @@ class GroupFeed:
                     self._groups.set_size(key, 0)
             for key, size in change.value.sizes.items():
                 self._groups.set_size(key, 0 if isinstance(change, Gone) else size)
+                self._groups.templates.put(key, () if isinstance(change, Gone) else change.value.templates)
 
 
 def sized_objects(api: str) -> Source[SizedObject]:
@@ -60,7 +65,7 @@ def sized_objects(api: str) -> Source[SizedObject]:
 
     def decode(value: Mapping[str, Any]) -> tuple[str, SizedObject] | None:
         uid = text(mapping(value, "metadata"), "uid")
-        return (uid, SizedObject(sizes_of(kind, value))) if uid else None
+        return (uid, SizedObject(sizes_of(kind, value), templates_of(kind, value))) if uid else None
 
     return Source(path=f"/apis/{api}/{plural}", decode=decode)
 
@@ -70,7 +75,8 @@ def _is_over(record: PodRecord) -> bool:
     return record.finished or record.terminating
 
 
-def _group(record: PodRecord) -> Group | None:
+def group_of_record(record: PodRecord) -> Group | None:
+    """The group of the pod; None if it is in none."""
     if not any(name in record.reduced for name in NAMES):  # most pods are in no group
         return None
     return group_of(orjson.loads(record.reduced), record.namespace)

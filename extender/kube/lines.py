@@ -1,4 +1,4 @@
-"""Parses the bytes of a watch into its events. Pure.
+"""Parses the bytes of a watch into its events. Pure. The objects in them stay bytes: see `objects`.
 
 A line that is not an event means that the stream is broken (cut, or not a watch at all): it raises, and the caller
 opens another stream at the last resourceVersion it has.
@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from extender.kube.errors import ApiError, KubeError, status_error
+from extender.kube.objects import read_head, repaired
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """etcd refuses objects above 1.5 MiB. As JSON, with managed fields, the largest are a few times that."""
@@ -24,21 +26,21 @@ class BrokenStreamError(KubeError):
 class Upsert:
     """ADDED or MODIFIED: the object exists."""
 
-    object: Mapping[str, Any]
+    object: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
     """DELETED: the last state of the object."""
 
-    object: Mapping[str, Any]
+    object: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
     """Up to this resourceVersion nothing has changed except what was already sent."""
 
-    object: Mapping[str, Any]
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,14 @@ class LineReader:
             self._rest.append(data)
 
 
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_EVENT: Final = msgspec.json.Decoder(_Event)
+
+
 def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:
     """The events in *lines*. Unknown event types are skipped.
 
@@ -89,22 +99,37 @@ def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:
         BrokenStreamError: a line is not a watch event.
     """
     for line in lines:
-        try:
-            event = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise BrokenStreamError(f"a watch line is not JSON: {error}") from error
-        body = event.get("object") if isinstance(event, dict) else None
-        if not isinstance(body, dict):
+        event = _event(line)
+        body = bytes(event.object)
+        if not body.startswith(b"{"):
             raise BrokenStreamError("a watch line is not a watch event")
-        match event.get("type"):
+        match event.type:
             case "ADDED" | "MODIFIED":
                 yield Upsert(body)
             case "DELETED":
                 yield Delete(body)
             case "BOOKMARK":
-                yield Bookmark(body)
+                yield Bookmark(resource_version(read_head(body)))
             case "ERROR":
-                yield Failure(status_error(body))
+                yield Failure(_failure(body))
+
+
+def _event(line: bytes) -> _Event:
+    try:
+        return _EVENT.decode(line)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return _EVENT.decode(repaired(line))
+    except (ValueError, RecursionError) as error:
+        raise BrokenStreamError(f"a watch line is not a watch event: {error}") from error
+
+
+def _failure(body: bytes) -> ApiError:
+    try:
+        return status_error(orjson.loads(body))
+    except orjson.JSONDecodeError as error:
+        raise BrokenStreamError(f"a watch line is not a watch event: {error}") from error
 
 
 def resource_version(value: Mapping[str, Any]) -> str:

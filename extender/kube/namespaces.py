@@ -5,12 +5,13 @@ RBAC: `list`, `watch` on namespaces.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from extender.cluster.namespace_demands import NamespaceDemands
 from extender.kube.changes import Batch, Gone
 from extender.kube.fields import mapping, text
-from extender.kube.watch import Source
+from extender.kube.source import Source
 from extender.replay.demand import NO_DEMAND, Demand
 from extender.wire.demands import demand_from_json
 
@@ -47,5 +48,5 @@ def decode_namespace(value: Mapping[str, Any]) -> tuple[str, LabelledNamespace] 
     return name, LabelledNamespace(name, demand_from_json(metadata.get("labels"), f"the label of namespace {name}:"))
 
 
-NAMESPACES: Final = Source(path="/api/v1/namespaces", decode=decode_namespace)
+NAMESPACES: Final = Source(path="/api/v1/namespaces", decode=decode_namespace, key=attrgetter("name"))
 """All namespaces."""

@@ -9,11 +9,14 @@ Rules of this file
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+import orjson
+
 from extender.cluster.dynamic_devices import DynamicDevices
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.nodes import NodeObject
-from extender.kube.pods import PodRecord
+from extender.kube.pods import PodRecord, is_long
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, WatchedPod
+from extender.replay.caches import remembered
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.errors import WireError
 from extender.wire.placement_rules import placement_rules_from_json
@@ -21,7 +24,7 @@ from extender.wire.pods import pod_from_json
 from extender.wire.quantity import parse_milli
 
 MAX_REMEMBERED: Final = 20_000
-"""For how many distinct reduced specs the requests are cached. Then the cache is cleared."""
+"""For how many distinct reduced specs the requests are cached."""
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
@@ -33,7 +36,6 @@ class WatchedSurroundings:
         self._nodes: dict[str, NodeContext] = {}
         self._requested: dict[str, Mapping[str, int]] = {}
         self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
-        self._by_spec: dict[bytes, Mapping[str, int]] = {}
         self._pods: dict[str, dict[str, WatchedPod]] = {}
         self._lists: dict[str, Sequence[WatchedPod]] = {}
         """The pods of `_pods` by node, as readers get them."""
@@ -100,7 +102,7 @@ class WatchedSurroundings:
             self._note_finished(record, is_there=sign > 0)
             return
         self._note_running(record, is_there=sign > 0)
-        requests = {name: sign * amount for name, amount in self._requests(record).items()}
+        requests = {name: sign * amount for name, amount in requests_of(record.reduced).items()}
         total = add(self._requested.get(record.node_name, _NOTHING), requests)
         left = {name: amount for name, amount in total.items() if amount}
         if left:
@@ -121,19 +123,11 @@ class WatchedSurroundings:
     def _note_finished(self, record: PodRecord, *, is_there: bool) -> None:
         there = self._finished.setdefault(record.node_name, {})
         if is_there:
-            there[record.kubelet_uid] = self._requests(record)
+            there[record.kubelet_uid] = requests_of(record.reduced)
         else:
             there.pop(record.kubelet_uid, None)
         if not there:
             del self._finished[record.node_name]
-
-    def _requests(self, record: PodRecord) -> Mapping[str, int]:
-        known = self._by_spec.get(record.reduced)
-        if known is None:
-            if len(self._by_spec) >= MAX_REMEMBERED:
-                self._by_spec.clear()
-            known = self._by_spec[record.reduced] = _requests(record)
-        return known
 
 
 def _watched(record: PodRecord) -> WatchedPod:
@@ -146,12 +140,15 @@ def _watched(record: PodRecord) -> WatchedPod:
         created_at=record.created_at,
         started_at=record.started_at,
         terminating=record.terminating,
+        mirror=record.mirror,
         manifest=record.reduced,
     )
 
 
-def _requests(record: PodRecord) -> Mapping[str, int]:
-    manifest = record.manifest()
+@remembered(MAX_REMEMBERED, 0, is_long)
+def requests_of(reduced: bytes) -> Mapping[str, int]:
+    """What a pod requests, in thousandths, from `PodRecord.reduced`. Empty if it cannot be read."""
+    manifest = orjson.loads(reduced)
     try:
         rules = placement_rules_from_json(manifest["spec"], "spec")
         return pod_requests(pod_from_json(manifest), rules.overhead_milli)

@@ -6,10 +6,11 @@ RBAC: `list`, `watch` on nodes.
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 from extender.kube.fields import items, mapping, strings, text
-from extender.kube.watch import Source
+from extender.kube.source import Source
 from extender.questions.node_context import Taint
 from extender.wire.times import unix_seconds
 
@@ -53,5 +54,5 @@ def decode_node(value: Mapping[str, Any]) -> tuple[str, NodeObject] | None:
     )
 
 
-NODES: Final = Source(path="/api/v1/nodes", decode=decode_node)
+NODES: Final = Source(path="/api/v1/nodes", decode=decode_node, key=attrgetter("name"))
 """All nodes."""

@@ -13,9 +13,8 @@ from typing import Any, Final
 from extender.cluster.pods import PodRegistry
 from extender.kube.changes import Batch, Gone
 from extender.kube.fields import integer, mapping, text
-from extender.kube.watch import Source
+from extender.kube.source import Source
 from extender.replay.pod import Pod
-from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 
 
@@ -46,14 +45,11 @@ class NominatedFeed:
 
 
 def decode_nominated(value: Mapping[str, Any]) -> tuple[str, NominatedPod] | None:
-    """The pod's UID and the pod. None if it is bound, has no nominated node or UID, or cannot be read."""
+    """The pod's UID and the pod. None if it is bound, or has no nominated node or UID. Raises WireError."""
     spec, node_name = mapping(value, "spec"), text(mapping(value, "status"), "nominatedNodeName")
     if not node_name or text(spec, "nodeName"):
         return None
-    try:
-        pod = pod_from_json(value)
-    except WireError:
-        return None
+    pod = pod_from_json(value)
     if not pod.uid:
         return None
     return pod.uid, NominatedPod(pod=pod, priority=integer(spec, "priority"), node_name=node_name)

@@ -4,10 +4,11 @@ RBAC: `list`, `watch` on poddisruptionbudgets (policy/v1).
 """
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from extender.kube.fields import integer, items, mapping, strings, text, texts
-from extender.kube.watch import Source
+from extender.kube.source import Source
 from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
 
 
@@ -26,7 +27,7 @@ def decode_budget(value: Mapping[str, Any]) -> tuple[str, DisruptionBudget] | No
     )
 
 
-BUDGETS: Final = Source(path="/apis/policy/v1/poddisruptionbudgets", decode=decode_budget)
+BUDGETS: Final = Source(path="/apis/policy/v1/poddisruptionbudgets", decode=decode_budget, key=attrgetter("path"))
 """All budgets."""
 
 

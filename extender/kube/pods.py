@@ -10,18 +10,22 @@ encoded, and shared between equal pods. A record takes 350 to 700 bytes in all (
 RBAC: `list`, `watch` on pods (all namespaces).
 """
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
 
 from extender.kube.fields import integer, items, mapping, strings, text
-from extender.kube.watch import Source
+from extender.kube.source import Source
+from extender.replay.verdict import Reason
 from extender.wire import groups
 from extender.wire.demands import understood
-from extender.wire.nri_pods import DOMAIN, RESOURCES_ANNOTATION
+from extender.wire.errors import CapError
+from extender.wire.nri_pods import DOMAIN, KEPT, RESOURCES_ANNOTATION
+from extender.wire.placement_rules import LOCAL_VOLUMES, REQUIRED
 from extender.wire.pods import NODE_CRITICAL
 from extender.wire.times import rfc_3339, unix_seconds
 
@@ -37,7 +41,20 @@ CREATE_ERROR: Final = "CreateContainerError"
 """Reason of a waiting container that the runtime refuses to create."""
 POLICY: Final = "topology-aware"
 """The policy begins its errors with its name."""
+_POLICY_ERROR: Final = re.compile(rf"""[^/"'`]*\b{POLICY}: """)
+"""Before the name come only words of the runtime: paths and names that a pod's author chooses come with a slash."""
+_REJECTED: Final = "Pod was rejected: "
+"""The beginning of a pod's status message if the kubelet's admission refused the pod."""
+_ALLOCATION_FAILED: Final = f"{_REJECTED}Allocate failed due to "
+"""The same if a manager failed. The preemption of pods for a critical one fails with the same reason."""
+NOT_OF_MANAGERS: Final = "UnexpectedAdmissionError outside the resource managers"
 _MAX_ERROR: Final = 300
+MAX_REDUCED_BYTES: Final = 128 << 10
+"""Of one pod's reduced spec. A usual one has a few hundred."""
+REMEMBERED_BYTES: Final = 4096
+"""Of a reduced spec. What follows from a longer one is computed each time, so that no cache holds such specs."""
+_RULES: Final = ("nodeSelector", "tolerations", "topologySpreadConstraints", "volumes")
+"""Parts of a spec that no kubelet reads."""
 _SHARED: Final = 20_000
 """How many distinct reduced specs are kept for sharing. Then the table is cleared."""
 
@@ -46,9 +63,9 @@ _SHARED: Final = 20_000
 class PodRecord:
     """One pod on a node. Strings are empty if the object has none. Times are Unix seconds, None if unset.
 
-    `kubelet_uid`: the UID in the kubelet's checkpoints. It differs from `uid` for static pods, whose API object is a
-    mirror. `deleted_at`: when its grace period ends. `reduced`: see `manifest`. `policy_error`: why the NRI
-    topology-aware policy refuses to create a container of the pod.
+    `mirror`: whether it says that it is the mirror of a static pod; whoever may create pods can say so. `kubelet_uid`:
+    the UID in the kubelet's checkpoints, which differs from `uid` for mirrors. `deleted_at`: end of its grace period.
+    `reduced`: see `manifest`. `policy_error`: why the NRI topology-aware policy refuses to create a container of it.
     """
 
     uid: str
@@ -65,11 +82,18 @@ class PodRecord:
     deleted_at: int | None
     reduced: bytes
     policy_error: str = ""
+    mirror: bool = False
 
     @property
-    def mirror(self) -> bool:
-        """Whether it is the mirror pod of a static pod."""
-        return self.kubelet_uid != self.uid
+    def is_rejected(self) -> bool:
+        """Whether its kubelet has refused to admit it."""
+        return self.phase == "Failed" and self.message.startswith(_REJECTED)
+
+    @property
+    def refusal(self) -> str:
+        """The reason why its kubelet rejected it; the one of the managers only if they did."""
+        is_other = self.reason == Reason.UNEXPECTED_ADMISSION and not self.message.startswith(_ALLOCATION_FAILED)
+        return NOT_OF_MANAGERS if is_other else self.reason
 
     @property
     def finished(self) -> bool:
@@ -104,7 +128,7 @@ class PodDecoder:
         self._shared: dict[bytes, bytes] = {}
 
     def __call__(self, value: Mapping[str, Any]) -> tuple[str, PodRecord] | None:
-        """The UID and the record. None for an object without UID, name or node."""
+        """The UID and the record. None for an object without UID, name or node. Raises CapError: it is too large."""
         metadata, spec, status = mapping(value, "metadata"), mapping(value, "spec"), mapping(value, "status")
         uid, name, node = text(metadata, "uid"), text(metadata, "name"), text(spec, "nodeName")
         if not (uid and name and node):
@@ -115,6 +139,7 @@ class PodDecoder:
             namespace=sys.intern(text(metadata, "namespace")),
             node_name=sys.intern(node),
             kubelet_uid=text(mapping(metadata, "annotations"), _MIRROR) or uid,
+            mirror=_MIRROR in mapping(metadata, "annotations"),
             phase=sys.intern(text(status, "phase")),
             reason=sys.intern(text(status, "reason")),
             message=text(status, "message"),
@@ -123,7 +148,7 @@ class PodDecoder:
             started_at=unix_seconds(status.get("startTime")),
             deleted_at=unix_seconds(metadata.get("deletionTimestamp")),
             policy_error=_policy_error(status),
-            reduced=self._share(orjson.dumps(_reduced(metadata, spec, status), option=orjson.OPT_SORT_KEYS)),
+            reduced=self._share(_encoded(_reduced(metadata, spec, status))),
         )
 
     def _share(self, raw: bytes) -> bytes:
@@ -133,19 +158,47 @@ class PodDecoder:
         if len(self._shared) >= _SHARED:
             self._shared.clear()
         exact = memoryview(raw).tobytes()  # the encoder's result keeps a buffer of 4 KB: 400 MB for 100,000 pods
-        self._shared[exact] = exact
+        if not is_long(exact):
+            self._shared[exact] = exact
         return exact
 
 
-PODS: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName!=", decode=PodDecoder())
+def is_long(reduced: bytes) -> bool:
+    """Whether no cache may hold the reduced spec."""
+    return len(reduced) > REMEMBERED_BYTES
+
+
+def unread_pod(head: Mapping[str, Any], known: PodRecord | None) -> PodRecord | None:
+    """The record of a pod that cannot be read: what it had before, in its present phase; without it, no containers.
+
+    None: not even its names and its node can be read.
+    """
+    decoded = PodDecoder()(head)
+    if decoded is None or known is None:
+        return known if decoded is None else decoded[1]
+    return replace(decoded[1], reduced=known.reduced, kubelet_uid=known.kubelet_uid, priority=known.priority)
+
+
+PODS: Final = Source(path="/api/v1/pods", field_selector="spec.nodeName!=", decode=PodDecoder(), instead=unread_pod)
 """All pods on nodes."""
+
+
+def _encoded(reduced: dict[str, Any]) -> bytes:
+    """The reduced pod in JSON. Where it is too long, the rules that no kubelet reads are left out, and so unknown."""
+    raw = orjson.dumps(reduced, option=orjson.OPT_SORT_KEYS)
+    if len(raw) > MAX_REDUCED_BYTES:
+        spec = {key: value for key, value in reduced["spec"].items() if key not in _RULES} | {"affinity": "too long"}
+        raw = orjson.dumps({**reduced, "spec": spec}, option=orjson.OPT_SORT_KEYS)
+    if len(raw) > MAX_REDUCED_BYTES:
+        raise CapError("spec", f"{len(raw)} bytes that admission reads, more than {MAX_REDUCED_BYTES}")
+    return raw
 
 
 def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
     """The parts that admission reads, without what differs between pods of one controller."""
     return {
         "metadata": {
-            "labels": strings(metadata, "labels"),
+            "labels": _cut(strings(metadata, "labels")),
             "annotations": _annotations(strings(metadata, "annotations")),
             "ownerReferences": [
                 {"kind": text(owner, "kind"), "controller": True}
@@ -155,10 +208,22 @@ def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mappi
         },
         "spec": {
             "initContainers": [_pick(c, ("name", "resources", "restartPolicy")) for c in items(spec, "initContainers")],
-            "containers": [_pick(c, ("name", "resources")) for c in items(spec, "containers")],
-            **_pick(spec, ("resources", "overhead", "resourceClaims", "nodeSelector", *groups.SPEC)),
+            "containers": [_container(c) for c in items(spec, "containers")],
+            **_pick(spec, ("resources", "overhead", "resourceClaims", "nodeSelector", "schedulerName", *groups.SPEC)),
+            **_lists(
+                topologySpreadConstraints=[
+                    _pick(each, ("whenUnsatisfiable",))
+                    for each in items(spec, "topologySpreadConstraints")
+                    if each.get("whenUnsatisfiable") != "ScheduleAnyway"
+                ],
+                volumes=[
+                    {key: {} for key in each.keys() - {"name"}}
+                    for each in items(spec, "volumes")
+                    if not LOCAL_VOLUMES.issuperset(each.keys() - {"name"})
+                ],
+            ),
             "tolerations": [t for t in items(spec, "tolerations") if t.get("key") not in _DEFAULT_TOLERATIONS],
-            "affinity": _pick(mapping(spec, "affinity"), ("nodeAffinity",)),
+            "affinity": _affinity(mapping(spec, "affinity")),
             **({"priorityClassName": NODE_CRITICAL} if spec.get("priorityClassName") == NODE_CRITICAL else {}),
         },
         "status": {
@@ -169,21 +234,50 @@ def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mappi
     }
 
 
+def _container(container: Mapping[str, Any]) -> dict[str, Any]:
+    ports = [{"hostPort": port["hostPort"]} for port in items(container, "ports") if port.get("hostPort")]
+    return {**_pick(container, ("name", "resources")), **_lists(ports=ports)}
+
+
+def _affinity(affinity: Mapping[str, Any]) -> dict[str, Any]:
+    """The affinity to nodes, and the topologies of required rules about other pods."""
+    rules = {
+        key: {REQUIRED: [_pick(each, ("topologyKey",)) for each in items(mapping(affinity, key), REQUIRED)]}
+        for key in ("podAffinity", "podAntiAffinity")
+    }
+    return {**_pick(affinity, ("nodeAffinity",)), **{key: rule for key, rule in rules.items() if rule[REQUIRED]}}
+
+
+def _lists(**found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Those that are not empty."""
+    return {key: each for key, each in found.items() if each}
+
+
 def _policy_error(status: Mapping[str, Any]) -> str:
     """The message of the first container that the policy refuses; "" for pods without one."""
     for key in ("initContainerStatuses", "containerStatuses"):
         for each in items(status, key):
             waiting = mapping(mapping(each, "state"), "waiting")
-            if waiting.get("reason") == CREATE_ERROR and POLICY in text(waiting, "message"):
+            if waiting.get("reason") == CREATE_ERROR and _POLICY_ERROR.match(text(waiting, "message")):
                 return text(waiting, "message")[:_MAX_ERROR]
     return ""
 
 
 def _annotations(texts: Mapping[str, str]) -> dict[str, Any]:
     """The annotations about eviction, of groups, for the NRI topology-aware policy, and demands that are understood."""
-    policy = {key: text for key, text in texts.items() if DOMAIN in key or key == RESOURCES_ANNOTATION}
+    policy = _cut({key: text for key, text in texts.items() if DOMAIN in key or key == RESOURCES_ANNOTATION})
     kept = _pick(texts, (*EVICTION_ANNOTATIONS, *groups.ANNOTATIONS))
     return {**kept, **policy, **{key: texts[key] for key in understood(texts)}}
+
+
+def _cut(texts: Mapping[str, str]) -> dict[str, str]:
+    """As many of the texts as are read of one pod; where there are more, a little more, which shows that."""
+    kept, left = dict[str, str](), KEPT.text_bytes
+    for key, value in texts.items():
+        if left >= 0:
+            kept[key] = value[: left + 1]
+            left -= len(key) + len(kept[key])
+    return kept
 
 
 def _statuses(statuses: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

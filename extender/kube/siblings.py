@@ -1,14 +1,15 @@
-"""Nodes that have just come: until they report, they are judged as empty copies of the newest node of their kind.
+"""Nodes that have just come: until they report, they are judged as empty copies of a node of their kind.
 
 Two nodes are of one kind if the labels of the setting `sibling_labels`, the kubelet version and the allocatable CPUs of
-their Node objects are equal. Where no node of the kind has reported, a profile with labels of the node takes the place
-of the newest one, with the kubelet version of the node.
+their Node objects are equal. Where no node of the kind has reported, a profile with labels of the node takes its place,
+with the kubelet version of the node.
 
 Rules of this file
 - Only a node that the API server has and that has never reported is assumed. Names that only a filter call has, such as
   the template nodes of cluster-autoscaler, leave no trace.
-- The nodes of the kind that have reported must agree on the configuration of their kubelets (the newest
-  `MAX_COMPARED` are compared). Nodes with the NRI topology-aware policy are no model for others.
+- Of the nodes of the kind that have reported, the newest `MAX_COMPARED`, the majority answers (`likeness.model_of`).
+  Nodes with the NRI topology-aware policy are no model for others.
+- A node is not assumed to have more than its own Node object offers (`likeness.excess`).
 - A node with pods that hold something is not assumed: what they hold is not known. This is so for nodes that are older
   than this process, and for Node objects that were deleted while the kubelet ran on.
 - Verdicts have the certainty `assumed` and a caveat. Pods that come to the node are replayed on the empty state. The
@@ -18,7 +19,7 @@ Rules of this file
 
 import logging
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final
@@ -29,6 +30,7 @@ from extender.cluster.store import NodeStore
 from extender.intake.profiles import NodeProfile
 from extender.kube.changes import Batch, Gone
 from extender.kube.feed import pod_of_watched
+from extender.kube.likeness import excess, model_of
 from extender.kube.nodes import NodeObject
 from extender.questions.node_context import WatchedPod
 from extender.replay.config import KubeletConfigError
@@ -36,17 +38,14 @@ from extender.replay.kubelet import Kubelet
 from extender.replay.pod import Pod
 from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
-from extender.replay.verdict import Admitted, Reason
+from extender.replay.verdict import Admitted
 
 MAX_COMPARED: Final = 8
 MAX_LOOKED: Final = 1024
 """How many waiting nodes are looked at in one go."""
-MANAGERS_REASONS: Final = frozenset(
-    {Reason.TOPOLOGY_AFFINITY, Reason.SMT_ALIGNMENT, Reason.UNEXPECTED_ADMISSION, Reason.EMPTY_POD_SHARED_POOL}
-)
 LOG: Final = logging.getLogger(__name__)
 PROFILE_CAVEAT: Final = "the node has not reported yet: it is judged as an empty node with the profile for its labels"
-CAVEAT: Final = "the node has not reported yet: it is judged as an empty copy of the newest node of its kind"
+CAVEAT: Final = "the node has not reported yet: it is judged as an empty copy of a node of its kind"
 
 Kind = tuple[str, ...]
 
@@ -59,6 +58,7 @@ class _KnownNode:
     created_at: int
     kubelet_version: str
     profile: NodeProfile | None
+    allocatable: Mapping[str, str]
 
 
 class Siblings:
@@ -81,7 +81,8 @@ class Siblings:
         self._known: dict[str, _KnownNode] = {}
         self._kinds: dict[Kind, list[tuple[int, str]]] = {}
         """The nodes of each kind, the newest first: minus the time of creation, and the name."""
-        self._waiting: dict[str, None] = {}
+        self._waiting: dict[str, str] = {}
+        """By name: why the node cannot be what it would be assumed to be; "": nothing is known against it."""
         self._refuted: dict[Kind, str] = {}
         """Kinds of which nothing is assumed until this node reports: it refused a pod that its siblings would admit."""
 
@@ -104,14 +105,13 @@ class Siblings:
         """
         names = list(islice(self._waiting, MAX_LOOKED))
         for name in names:  # the others come first next time
-            del self._waiting[name]
-            self._waiting[name] = None
+            self._waiting[name] = self._waiting.pop(name)
         self._settle(names)
 
-    def note_refused(self, node_name: str, pod: Pod, reason: str) -> None:
-        """A kubelet has refused a pod. If an assumed one should have admitted it, it is not like its siblings."""
+    def note_refused(self, node_name: str, pod: Pod) -> None:
+        """A kubelet's managers have refused a pod. If it was assumed to admit the pod, it is not like its siblings."""
         predicted = self._cluster.prediction(node_name, pod.uid)
-        if predicted is None or not predicted.kubelet.borrowed or reason not in MANAGERS_REASONS:
+        if predicted is None or not predicted.kubelet.borrowed:
             return
         if not all(isinstance(verdict, Admitted) for verdict in predicted.verdicts):
             return
@@ -127,7 +127,7 @@ class Siblings:
 
     def _settle(self, names: Iterable[str]) -> None:
         """Assume those of these waiting nodes for which a sibling or a profile is known."""
-        newest: dict[Kind, Observation | None] = {}
+        models: dict[Kind, Observation | None] = {}
         started: dict[tuple[str, str], Kubelet | None] = {}
         """By profile and kubelet version: many nodes that wait have equal ones."""
         for name in names:
@@ -135,9 +135,9 @@ class Siblings:
             if self._cluster.observation(name) is not None:
                 del self._waiting[name]
                 continue
-            if known.kind is not None and known.kind not in newest:
-                newest[known.kind] = self._newest(known.kind)
-            sibling = None if known.kind is None else newest[known.kind]
+            if known.kind is not None and known.kind not in models:
+                models[known.kind] = self._model(known.kind)
+            sibling = None if known.kind is None else models[known.kind]
             if sibling is not None:
                 self._assume(name, sibling, borrowed(sibling.kubelet))
             elif known.profile is not None and known.kind not in self._refuted:
@@ -149,11 +149,13 @@ class Siblings:
         kind, profile = self._kind_of(node), self._profile_of(node)
         if kind is None and profile is None:
             return
-        known = self._known[node.name] = _KnownNode(kind, node.created_at or 0, node.kubelet_version, profile)
+        known = self._known[node.name] = _KnownNode(
+            kind, node.created_at or 0, node.kubelet_version, profile, node.allocatable
+        )
         if kind is not None:
             insort(self._kinds.setdefault(kind, []), (-known.created_at, node.name))
         if self._cluster.observation(node.name) is None:
-            self._waiting[node.name] = None
+            self._waiting[node.name] = ""
 
     def _kind_of(self, node: NodeObject) -> Kind | None:
         kind = (*(node.labels.get(label, "") for label in self._labels), node.allocatable.get("cpu", ""))
@@ -172,17 +174,14 @@ class Siblings:
         if not names:
             del self._kinds[kind]
 
-    def _newest(self, kind: Kind) -> Observation | None:
-        """The newest node of the kind that has reported; None if there is none, or they differ."""
+    def _model(self, kind: Kind) -> Observation | None:
+        """The node that stands for the kind; None if none has reported, or no majority of them agrees."""
         if kind in self._refuted:
             seen = self._cluster.observation(self._refuted[kind])
             if seen is None or not seen.is_replayable:
                 return None
             del self._refuted[kind]
-        compared = list(islice(self._reporting(kind), MAX_COMPARED))
-        kubelets = (seen.kubelet for seen in compared)
-        configurations = {kubelet.config.identity for kubelet in kubelets if kubelet is not None}
-        return compared[0] if len(configurations) == 1 else None
+        return model_of(list(islice(self._reporting(kind), MAX_COMPARED)))
 
     def _reporting(self, kind: Kind) -> Iterator[Observation]:
         """The nodes of the kind that have reported all that a verdict needs, the newest first."""
@@ -211,6 +210,11 @@ class Siblings:
         if not self._is_empty(name, kubelet):
             return
         assert observed.state is not None  # `_reporting` and `read_profiles` have looked
+        if why := excess(kubelet, observed.state, self._known[name].allocatable):
+            if why != self._waiting[name]:
+                LOG.warning("nothing is assumed of a new node node=%s reason=%r", name, why)
+            self._waiting[name] = why
+            return
         observation = Observation(
             node_name=name,
             kubelet=kubelet,

@@ -13,15 +13,17 @@ RBAC: `list`, `watch` on noderesourcetopologies (topology.node.k8s.io).
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
-from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.cluster.errors import OutdatedError, UnknownNodeError
 from extender.cluster.node import NodeRecord
 from extender.cluster.store import NodeStore
 from extender.intake.report import observation_of
 from extender.kube.changes import Batch, Gone
 from extender.kube.fields import mapping, text
-from extender.kube.watch import Source
+from extender.kube.objects import TOPOLOGY
+from extender.kube.source import Source
 from extender.wire.errors import WireError
 from extender.wire.nrt import Published, counted, published_from_json, unpack_report
 from extender.wire.reports import NO_SWITCHES, read_report
@@ -55,7 +57,12 @@ def decode_topology(value: Mapping[str, Any]) -> tuple[str, TopologyRecord] | No
         return name, TopologyRecord(name=name, published=None, fault=str(error))
 
 
-TOPOLOGIES: Final = Source(path="/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies", decode=decode_topology)
+TOPOLOGIES: Final = Source(
+    path="/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies",
+    decode=decode_topology,
+    key=attrgetter("name"),
+    reader=TOPOLOGY,
+)
 """All objects."""
 
 
@@ -125,7 +132,7 @@ class TopologyFeed:
         now = self._clock()
         try:
             record = self._observe(name, published, now)
-        except (WireError, OutdatedError, ClusterFullError) as error:
+        except Exception as error:  # noqa: BLE001 - one object must not end the watch, whatever is in it
             return str(error)
         self._sources[name] = _Source(published, record, now + MISSED * published.refresh_seconds)
         return ""
@@ -159,14 +166,14 @@ class TopologyFeed:
                 del self._sources[name]  # the node was deleted
         except OutdatedError:
             self._again(name, source, now)
-        except (WireError, ClusterFullError) as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self.trouble[name] = str(error)
 
     def _again(self, name: str, source: _Source, now: float) -> None:
         """The node was recreated, its kubelet has another version, or it has since reported in another way."""
         try:
             record = self._observe(name, source.published, now)
-        except (WireError, OutdatedError, ClusterFullError):
+        except Exception:  # noqa: BLE001 - as above
             del self._sources[name]
             return
         self._sources[name] = _Source(source.published, record, source.good_until)

@@ -9,6 +9,12 @@ It never hangs: each silence of a stream is limited by `idle_seconds`, each stre
 also enforce ourselves. A consumer that raises ends the watch for good (`status().broken`), because the two no longer
 agree and only a restart repairs that.
 
+Each object is read by itself, by the source's reader and by those of its consumers (`Source.check`). One that cannot be
+read, for whatever exception, is skipped: what was known of it stays until it is deleted. See `unread`.
+
+Bytes alone are no progress. A watch makes progress with each list, page, event and bookmark that it has applied, and
+when the server accepts a stream, unless the last one ended with bytes that were none.
+
 A silent stream is not a fault. Bookmarks arrive about once a minute, but API servers send none while their watch cache
 has seen no event of the resource, and older etcd versions report no progress in between. The watch is then reopened at
 the same resourceVersion. A server that accepts it (status 200) has the history from that version on and sends what has
@@ -18,6 +24,7 @@ RBAC: `list` and `watch` on the resource.
 """
 
 import logging
+import math
 import random as _random
 import threading
 import time
@@ -36,38 +43,34 @@ from extender.kube.lines import (
     Delete,
     Failure,
     LineReader,
+    Upsert,
     WatchEvent,
     parse_events,
     resource_version,
     went_back,
 )
+from extender.kube.objects import Page, UnreadableError, read_head, read_page
+from extender.kube.source import ObjectReader, Source
+from extender.kube.unread import UnreadObject, UnreadObjects
 from extender.observability.logs import FaultLog
 
 T = TypeVar("T")
-Decode = Callable[[Mapping[str, Any]], tuple[str, T] | None]
-"""Converts an object to (key, value). None if it cannot be used; it is then counted and skipped."""
 Deliver = Callable[[Batch[T]], None]
 """Called in the watch's thread, one batch after the other. The next batch is read when it returns."""
 
 _SHORT_SECONDS: Final = 1.0
-_STEADY_SECONDS: Final = 30.0
+_STEADY_SECONDS: Final = 10.0
 """A stream that was open for this long was good: when it breaks, the back-off starts again at its first delay. Proxies
 close idle streams after a minute or more."""
+_RECONNECT_SECONDS: Final = 1.0
+"""The longest wait after a failed attempt to connect: it costs the server nothing, and pods wait for its return."""
+_STARTING_SECONDS: Final = 30.0
+"""So long after the server was lost its cheap refusals are tried again as soon as a failed connection. An API server
+that has just started answers 403 until it has read its roles."""
+_CHEAP: Final = (401, 403)
+_STUCK_TIMES: Final = 3
+"""After so many failures in a row without an event that can be applied, the list is read again."""
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source(Generic[T]):
-    """What to watch: the collection's path, and a selector that the server applies (empty: everything)."""
-
-    path: str
-    decode: Decode[T]
-    field_selector: str = ""
-
-    def query(self, **more: str) -> dict[str, str]:
-        """The query of a list or watch. Empty values are left out."""
-        named = {"fieldSelector": self.field_selector, **more}
-        return {name: value for name, value in named.items() if value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +95,25 @@ class WatchSettings:
 class WatchStatus:
     """The state of the watch. Counters start with the watch.
 
-    `silent_seconds`: since the last contact with the server: a page of a list, an accepted watch, or a byte of one.
-    `failures`: since the server last accepted a watch. `broken`: why the thread has ended for good; empty while it runs
-    or after a stop.
+    `silent_seconds`: since the last progress; see the file's text. `heard_seconds`: since the last contact with the
+    server: a page, an accepted watch, or a byte of one. `skipped`: objects that are none for us, or cannot be read.
+    `unread`: objects that cannot be read, by key. `failures`: since the server last accepted a watch. `trouble`: the
+    last failure; empty once there is progress. `broken`: why the thread has ended for good; empty while it runs or
+    after a stop.
     """
 
     synced: bool
     objects: int
     resource_version: str
     silent_seconds: float
+    heard_seconds: float
     lists: int
     streams: int
     events: int
     skipped: int
+    unread: Mapping[str, UnreadObject]
     failures: int
+    trouble: str
     broken: str
 
 
@@ -132,11 +140,21 @@ class Watch(Generic[T]):
         self._stream_lock = threading.Lock()
         self._mirror: Mirror[T] = Mirror()
         self._version = ""
-        self._heard_at = clock()
-        self._lists = self._streams = self._events = self._skipped = self._failures = 0
+        self._heard_at = self._progress_at = clock()
+        self._pages_read = 0
+        """The most pages of a list that was not completed since the last progress."""
+        self._is_stuck = False
+        """Whether the last stream ended with bytes that could not be applied."""
+        self._is_listed = True
+        """Whether the version is that of a list, and no stream has confirmed it."""
+        self._lost_at = -math.inf
+        """When a stream last ended or a connection failed."""
+        self._trouble = ""
+        self._lists = self._streams = self._events = self._failures = 0
         self._waits = 0
         """Consecutive delays. Unlike failures, it also grows while streams are accepted and end at once."""
         self._faults = FaultLog(_log, f"watch of {source.path}", clock)
+        self._reader = ObjectReader(source, UnreadObjects(_log, source.path, clock))
         self._broken = ""
 
     def start(self) -> None:
@@ -163,12 +181,15 @@ class Watch(Generic[T]):
             synced=self._synced.is_set(),
             objects=len(self._mirror),
             resource_version=self._version,
-            silent_seconds=max(0.0, self._clock() - self._heard_at),
+            silent_seconds=max(0.0, self._clock() - self._progress_at),
+            heard_seconds=max(0.0, self._clock() - self._heard_at),
             lists=self._lists,
             streams=self._streams,
             events=self._events,
-            skipped=self._skipped,
+            skipped=self._reader.skipped,
+            unread=self._reader.unread,
             failures=self._failures,
+            trouble=self._trouble,
             broken=self._broken,
         )
 
@@ -195,6 +216,12 @@ class Watch(Generic[T]):
     def _failed(self, error: KubeError) -> float:
         """Note a failure. Returns the seconds to wait; forgets the version where only a new list helps."""
         self._failures += 1
+        if isinstance(error, NoReplyError) and not error.maybe_done:
+            self._lost_at = self._clock()
+            return self._told(error, self._soon())
+        if isinstance(error, ApiError) and self._passes_soon(error):
+            self._version = "" if error.expired else self._version
+            return self._told(error, self._soon())
         self._waits += 1
         waits, retry_after = self._waits, None
         if isinstance(error, ApiError):
@@ -202,7 +229,24 @@ class Watch(Generic[T]):
             if error.expired or error.ahead or error.status == 400:
                 self._version = ""
                 waits -= error.expired
-        delay = self._settings.backoff.delay_seconds(waits, self._random, retry_after_seconds=retry_after)
+        if self._is_stuck and waits >= _STUCK_TIMES:
+            self._version = ""
+        return self._told(
+            error, self._settings.backoff.delay_seconds(waits, self._random, retry_after_seconds=retry_after)
+        )
+
+    def _passes_soon(self, error: ApiError) -> bool:
+        """Whether a server that has just started says so. One that does not know what it has just listed has not."""
+        if error.expired:
+            return not self._is_listed
+        return error.status in _CHEAP and self._clock() - self._lost_at < _STARTING_SECONDS
+
+    def _soon(self) -> float:
+        return min(_RECONNECT_SECONDS, self._settings.backoff.base_seconds * 2) * self._random()
+
+    def _told(self, error: KubeError, delay: float) -> float:
+        """Say that the watch failed, and goes on after *delay* seconds."""
+        self._trouble = str(error)
         self._faults.failed("%s; again in %.1f s", error, delay)
         return delay
 
@@ -214,54 +258,73 @@ class Watch(Generic[T]):
             listed, version = self._read_pages(0)
         for batch in batches(self._mirror.replace(listed), self._settings.batch_size):
             self._deliver(batch)
-        self._version = version
+        self._version, self._is_listed = version, True
         self._lists += 1
+        self._note_progress()
         self._synced.set()
 
     def _read_pages(self, size: int) -> tuple[dict[str, T], str]:
         """The whole list, decoded page by page, and its version. *size* 0: in one page, whatever its length."""
         listed: dict[str, T] = {}
-        token = ""
+        self._reader.begin_list()
+        token, pages = "", 0
         while True:
-            query = self._source.query(limit=str(size or ""), **{"continue": token})
-            try:
-                page = self._client.request(
-                    "GET", self._source.path, query=query, timeout_seconds=self._settings.page_seconds
-                )
-            except ApiError as error:
-                if error.expired and token:
-                    raise _PagesExpiredError(str(error)) from error
-                raise
-            self._heard_at = self._clock()
-            items = page.get("items") or ()
-            listed.update(decoded for item in items if (decoded := self._decoded(item)) is not None)
-            token = page.get("metadata", {}).get("continue") or ""
+            page = self._read_page(size, token)
+            for item in page.items or ():
+                entry = self._reader.read(bytes(item), self._mirror.values).entry
+                if entry is not None:
+                    listed[entry[0]] = entry[1]
+            token, pages = page.metadata.token, pages + 1
+            if pages > self._pages_read:  # a list that breaks off at the same page again and again is no progress
+                self._pages_read, self._progress_at = pages, self._clock()
             if not token:
                 break
             if self._stop.is_set():
                 raise NoReplyError("stopped while listing", maybe_done=False)
-        version = resource_version(page)
-        if not version:
+        if not page.metadata.version:
             raise NoReplyError("the list has no resourceVersion", maybe_done=False)
-        return listed, version
+        self._reader.end_list()
+        return listed, page.metadata.version
+
+    def _read_page(self, size: int, token: str) -> Page:
+        query, seconds = self._source.query(limit=str(size or ""), **{"continue": token}), self._settings.page_seconds
+        try:
+            raw = self._client.read("GET", self._source.path, query=query, timeout_seconds=seconds)
+            self._heard_at = self._clock()
+            return read_page(raw)
+        except ApiError as error:
+            if error.expired and token:
+                raise _PagesExpiredError(str(error)) from error
+            raise
+        except UnreadableError as error:
+            raise NoReplyError(f"the reply is not a list: {error}", maybe_done=True) from error
+
+    def _note_progress(self) -> None:
+        """Something was applied."""
+        self._progress_at = self._clock()
+        self._pages_read, self._is_stuck, self._trouble = 0, False, ""
 
     def _follow(self) -> None:
         """Follow one stream to its end. Returns if the server ended it normally; raises KubeError otherwise."""
         seconds = self._settings.stream_seconds * (1.0 + self._random())
         events_before, started = self._events, self._clock()
-        lines = LineReader()
+        lines, has_heard = LineReader(), False
         try:
             with self._opened(seconds) as stream:
                 for piece in stream:
-                    self._heard_at = self._clock()
+                    self._heard_at, has_heard = self._clock(), True
                     self._apply(parse_events(lines.feed(piece)))
                     if self._heard_at - started > seconds + self._settings.idle_seconds:
                         return
         except SilentStreamError:
+            if not has_heard:  # the server would have sent what has happened at once
+                self._is_stuck = False
             return
         finally:
+            self._lost_at = self._clock()
+            self._is_stuck = self._is_stuck or (has_heard and self._events == events_before)
             if self._clock() - started >= _STEADY_SECONDS:
-                self._waits = 0
+                self._waits, self._is_listed = 0, False
         if self._events == events_before and self._clock() - started < _SHORT_SECONDS:
             raise BrokenStreamError("the server closed the stream at once")
 
@@ -279,28 +342,31 @@ class Watch(Generic[T]):
 
     def _take(self, event: WatchEvent) -> Change[T] | None:
         """Apply one event to the mirror. Returns the change; None if no part that we keep has changed."""
-        if isinstance(event, Failure):
-            raise event.error
-        version = resource_version(event.object)
+        entry: tuple[str, T] | None = None
+        head: Mapping[str, Any] = {}
+        match event:
+            case Failure(error):
+                raise error
+            case Bookmark(version):
+                pass
+            case Delete(raw):
+                version = resource_version(head := read_head(raw))
+            case Upsert(raw):
+                head, entry = self._reader.read(raw, self._mirror.values)
+                version = resource_version(head)
         if went_back(self._version, version):
             message = f"events of version {version} after {self._version}"
             raise ApiError(410, "Expired", f"the server has lost history: {message}")
         change = None
-        if not isinstance(event, Bookmark):
-            decoded = self._decoded(event.object)
-            if decoded is not None:
-                key, value = decoded
-                change = self._mirror.remove(key) if isinstance(event, Delete) else self._mirror.upsert(key, value)
+        if isinstance(event, Delete):
+            change = self._mirror.remove(self._reader.gone(head))
+        elif entry is not None:
+            change = self._mirror.upsert(*entry)
         self._version = version or self._version
         self._events += 1
-        self._waits = 0
+        self._waits, self._is_listed = 0, False
+        self._note_progress()
         return change
-
-    def _decoded(self, value: Any) -> tuple[str, T] | None:  # noqa: ANN401 - whatever the server sent
-        decoded = self._source.decode(value) if isinstance(value, dict) else None
-        if decoded is None:
-            self._skipped += 1
-        return decoded
 
     @contextmanager
     def _opened(self, seconds: float) -> Iterator[Stream]:
@@ -314,6 +380,8 @@ class Watch(Generic[T]):
         stream = self._client.stream(self._source.path, query=query, idle_seconds=self._settings.idle_seconds)
         self._streams += 1
         self._heard_at = self._clock()
+        if not self._is_stuck:
+            self._progress_at, self._trouble = self._heard_at, ""
         self._failures = 0
         self._faults.ended()
         with stream:

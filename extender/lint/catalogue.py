@@ -97,6 +97,7 @@ KUBELET: Final[Mapping[str, Rule]] = {
     "kubelet-value-invalid": Rule(_E, "A value of a wrong type, or not a quantity."),
     "kubelet-does-not-start": Rule(_E, "The kubelet refuses to start with this configuration."),
     "kubelet-gate": Rule(_E, "The kubelet does not start: its version lacks a feature gate, or has it locked."),
+    "kubelet-gate-unknown": Rule(_W, "A kubelet that does not know a feature gate does not start."),
     "kubelet-newer-than-known": Rule(_I, "The rules of the newest known kubelet are used."),
     "topology-without-static-cpu": Rule(_W, "No CPUs are aligned: the CPU manager gives no hints."),
     "static-cpu-without-topology": Rule(_I, "CPUs are exclusive, but nothing aligns them with anything."),

@@ -9,7 +9,8 @@ from extender.replay.resolve import resolve
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.wire.demands import fault_of, unknown_keys
 from extender.wire.errors import WireError, shown
-from extender.wire.groups import PREFIX, SIZE, group_size
+from extender.wire.group_conventions import PREFIX, SIZE
+from extender.wire.groups import group_size
 from extender.wire.workloads import workload_from_json
 
 _NEWEST: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
@@ -20,7 +21,7 @@ def lint_demands(workload: Located) -> Iterator[Finding]:
     template = workload if workload.text("kind") == "Pod" else workload.get("spec", "template")
     if template is not None:
         annotations = template.get("metadata", "annotations")
-        yield from _values(annotations, "annotation")
+        yield from _values(annotations, "annotation", _containers_of(template))
         yield from _group_size(annotations)
         yield from _unplaced(workload, template)
     if template is not workload:
@@ -35,11 +36,18 @@ def lint_namespace(namespace: Located) -> Iterator[Finding]:
     yield from _values(namespace.get("metadata", "labels"), "label")
 
 
-def _values(texts: Located | None, where: str) -> Iterator[Finding]:
+def _containers_of(template: Located) -> list[str] | None:
+    """The names of the containers; None if one cannot be read."""
+    places = (template.get("spec", key) for key in ("initContainers", "containers"))
+    names = [each.text("name") for place in places if place is not None for each in place.items()]
+    return names if names and all(names) else None
+
+
+def _values(texts: Located | None, where: str, containers: list[str] | None = None) -> Iterator[Finding]:
     if texts is None:
         return
     for key, place in texts.entries().items():
-        if fault := fault_of(key, place.value):
+        if fault := fault_of(key, place.value, containers):
             yield found("demand-value", place, f"{where} {key} {fault}", "write one of these values")
     for key in unknown_keys(texts.value):
         yield found("demand-key", texts.near(key), f"{where} {key} is not read", "see docs/alignment.md")

@@ -20,6 +20,7 @@ from extender.replay.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate
 from extender.replay.sets import iter_bits
 from extender.replay.startup import start
 from extender.wire.errors import WireError
+from extender.wire.feature_gates import unknown_gates
 from extender.wire.scenarios import kubelet_config_from_json
 
 CPUS_PER_NUMA_NODE: Final = 64
@@ -89,6 +90,13 @@ def _gates(document: Located, config: KubeletConfig) -> Iterator[Finding]:
                 f"{config.kubelet_version}: {fault}",
                 f"remove {gate} from featureGates",
             )
+    for gate, meant in unknown_gates(config.feature_gates):
+        yield found(
+            "kubelet-gate-unknown",
+            document.near("featureGates", gate),
+            f"{gate!r} is no feature gate that is known of Kubernetes 1.{NEWEST_MINOR} or older",
+            f"write {meant}" if meant else f"remove {gate}, if the kubelet does not list it in its help",
+        )
 
 
 def _start(document: Located, config: KubeletConfig) -> Iterator[Finding]:

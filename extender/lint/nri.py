@@ -15,8 +15,8 @@ from extender.lint.finding import Finding, found
 from extender.replay.nri.config import PolicyConfig, PolicyStartError
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import set_up
+from extender.replay.nri.globs import PatternError, glob_match
 from extender.replay.nri.machine import CPU, DRAM, Machine, MemoryNode
-from extender.replay.nri.text import PatternError, glob_match
 from extender.wire.errors import WireError
 from extender.wire.nri_annotations import FaultKind, annotation_faults
 from extender.wire.nri_scenarios import config_from_json

@@ -2,24 +2,29 @@
 
 Rules of this file
 - The event and its values are one message, such as `refused scope=read reason='…'`, so that both formats read alike.
+- Every line passes `visible`. A record cannot begin a line of its own.
 - A request id from the caller is used only if it is short and plain, because log lines are parsed by other programs.
 """
 
 import logging
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from math import inf
 from typing import Final, Literal
 
-import orjson
+from extender.bounded import BoundedMap
+from node_exporter.logs import ExporterLogFormatter, ExporterTextFormatter
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
 """The id of the current request. Empty outside requests. Worker threads inherit it."""
 FAULT_SECONDS: Final = 60.0
 """Minimum time between two warnings about a fault that lasts."""
+WARNINGS_A_MINUTE: Final = 3
+MAX_TEXTS: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -31,8 +36,8 @@ def request_id_from(proposed: str | None) -> str:
     return uuid.uuid4().hex
 
 
-class TextFormatter(logging.Formatter):
-    """`TIME LEVEL LOGGER MESSAGE request_id=ID`. Line breaks in values are escaped."""
+class TextFormatter(ExporterTextFormatter):
+    """`TIME LEVEL LOGGER MESSAGE request_id=ID`. Line breaks in values are escaped; a traceback is indented."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT)
@@ -44,22 +49,12 @@ class TextFormatter(logging.Formatter):
         return f"{line} request_id={request_id}" if request_id else line
 
 
-class JSONFormatter(logging.Formatter):
+class JSONFormatter(ExporterLogFormatter):
     """`{"time", "level", "logger", "message", "request_id"?, "exception"?}`."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """Format the record as one JSON object."""
-        line: dict[str, str] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if request_id := REQUEST_ID.get():
-            line["request_id"] = request_id
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps({key: _encodable(value) for key, value in line.items()}).decode()
+    def context(self) -> dict[str, str]:
+        """The id of the request, if there is one."""
+        return {"request_id": request_id} if (request_id := REQUEST_ID.get()) else {}
 
 
 class FaultLog:
@@ -101,12 +96,35 @@ class FaultLog:
             self._log.info("%s: works again", self._subject, stacklevel=2)
 
 
+class FewWarnings(logging.Filter):
+    """Lets a few warnings of each text through in a minute; the first one after that says how many were left out.
+
+    For loggers of libraries, which anybody's input can make log. *clock*: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: BoundedMap[str, tuple[float, int]] = BoundedMap(MAX_TEXTS)
+        """By text: when the current minute began, and how many there were in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        if record.levelno != logging.WARNING:
+            return True
+        now, text = self._clock(), str(record.msg)
+        began, count = self._seen.get(text, (-inf, 0))
+        if now - began >= FAULT_SECONDS:
+            if count > WARNINGS_A_MINUTE:
+                record.msg = f"{text} ({count - WARNINGS_A_MINUTE} more were not logged)"
+            began, count = now, 0
+        self._seen[text] = began, count + 1
+        return count < WARNINGS_A_MINUTE
+
+
 def set_up_logging(level: str, form: Literal["text", "json"] = "text") -> None:
     """Log one line per event to stderr."""
     handler = logging.StreamHandler()
     handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-def _encodable(text: str) -> str:
-    return text.encode(errors="replace").decode()
+    logging.getLogger("uvicorn.error").addFilter(FewWarnings())

@@ -88,19 +88,26 @@ class Metrics:
             "a long replay. `defect`: an internal error, which is logged.",
             ("trouble",),
         )
-        self.background_shapes = self._gauge(
-            "background_shapes",
-            "Pod shapes that are judged in the background, because a filter call ended before all of its nodes were.",
+        self.loop_lag = self._histogram(
+            "event_loop_lag_seconds", "How late the event loop is, measured ten times a second.", ()
         )
-        self.background_classes = self._gauge(
-            "background_classes", "Classes of nodes left to judge in the background, over all pod shapes."
+        self.loop_blocked = self._counter(
+            "event_loop_blocked",
+            "How often the event loop was late by half a second, by what it worked for: a `node`, a `pod`, or `other`. "
+            "A log entry names it. What such a node changes to next is computed beside the event loop.",
+            ("kind",),
         )
-        self.background_seconds = self._counter("background_seconds", "Seconds of judging in the background.")
-        self.background_endings = self._counter(
-            "background_endings",
-            "Pod shapes that left the background: `finished`; `evicted`: out of the cache; `displaced` by newer ones; "
-            "`time`: after 60 s of judging.",
-            ("ending",),
+        self.changing_nodes = self._gauge(
+            "changing_nodes", "Nodes whose possible states are being computed beside the event loop."
+        )
+        self.late_projections = self._counter(
+            "late_projections",
+            "Computations of the possible states of a node beside the event loop: `finished`, or `left_out`: too much "
+            "is in flight to follow, so that no verdict on the node is certain. A log entry names the node.",
+            ("outcome",),
+        )
+        self.late_steps = self._counter(
+            "late_projection_steps", "Steps of these computations, each about a microsecond of work."
         )
         self.remembered = self._gauge("remembered_judgements", "Cached verdicts and pod shapes.")
 
@@ -163,6 +170,16 @@ class Metrics:
         self.topology_faults = self._gauge(
             "unreadable_topologies", "NodeResourceTopology objects that cannot be read as a report of their node."
         )
+        self.watch_silence = self._gauge(
+            "watch_silence_seconds",
+            "Time since the last progress of each watch of the API server. Bytes without an event are no progress.",
+            ("watch",),
+        )
+        self.unread_objects = self._gauge(
+            "unreadable_objects",
+            "Objects of the API server that cannot be read and are skipped, by watch. The log names them.",
+            ("watch",),
+        )
         self.binds = self._counter(
             "binds",
             "Bind calls: `bound`; `unsure`: no reply from the API server; `refused`: the pod no longer fits; "
@@ -192,8 +209,9 @@ class Metrics:
         self.limited = self._counter(
             "limited",
             "Requests and connections refused: `rate`, `concurrency` (concurrent requests), `body` (bytes in memory), "
-            "`head` (too long), `head_timeout`, `body_timeout`, `answer_timeout`, `pipelining`, `idle` (no request "
-            "came), `connections` (closed to make room), `handshake` (TLS failed), `handshake_timeout`.",
+            "`head` (too long), `malformed` (answered with 400 before any route), `head_timeout`, `body_timeout`, "
+            "`answer_timeout`, `pipelining`, `idle` (no request came), `connections` (closed to make room), "
+            "`handshake` (TLS failed), `handshake_timeout`.",
             ("limit",),
         )
         self.responses = self._counter(

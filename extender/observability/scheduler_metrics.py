@@ -5,7 +5,6 @@ from typing import Final
 
 from extender.observability.metrics import Metrics
 from extender.replay.verdict import Certainty
-from extender.scheduling.background import Ending
 from extender.scheduling.judgement import Trouble
 
 
@@ -19,18 +18,14 @@ class SchedulerMetrics:
         """See `JudgeMetrics`."""
         self._metrics.judgements.labels("replayed").inc(count)
 
-    def in_background(self, shapes: int, classes: int) -> None:
-        """See `BackgroundMetrics`."""
-        self._metrics.background_shapes.set(shapes)
-        self._metrics.background_classes.set(classes)
+    def changing(self, nodes: int) -> None:
+        """See `LateMetrics`."""
+        self._metrics.changing_nodes.set(nodes)
 
-    def background_worked(self, seconds: float) -> None:
-        """See `BackgroundMetrics`."""
-        self._metrics.background_seconds.inc(seconds)
-
-    def background_ended(self, ending: Ending) -> None:
-        """See `BackgroundMetrics`."""
-        self._metrics.background_endings.labels(ending.value).inc()
+    def projected_late(self, steps: int, *, is_left_out: bool) -> None:
+        """See `LateMetrics`."""
+        self._metrics.late_projections.labels("left_out" if is_left_out else "finished").inc()
+        self._metrics.late_steps.inc(steps)
 
     def not_judged(self, trouble: Trouble) -> None:
         """See `JudgeMetrics`."""

@@ -266,7 +266,10 @@ class Capacity:
             when=verdict.when,
         )
         return CapacityLimit(
-            "topology", refusal_of(refused).text, first_fault(kubelet, state, refused, ()), verdict.resource
+            "topology",
+            refusal_of(refused).text,
+            first_fault(kubelet, state, resolved.request, refused, ()),
+            verdict.resource,
         )
 
     def _counted(self, rest: _Rest, copies: int) -> Mapping[Alignment, int]:
@@ -375,7 +378,7 @@ def _first_fault(kubelet: Kubelet, before: ManagerState, verdict: Rejected, requ
     trace = RecordingTrace()
     if verdict.provider is Provider.TOPOLOGY:
         admit(kubelet, before, request, trace, verdict_only=True)
-    return first_fault(kubelet, before, verdict, trace.events)
+    return first_fault(kubelet, before, request, verdict, trace.events)
 
 
 def _wanted(request: PodRequest, container: str | None, resource: str) -> int:

@@ -1,20 +1,21 @@
 """Defragment: what moves would gain, counted in aligned copies of one pod.
 
 Rules of this file
-- A step is the cheapest eviction on one node after which that node has more aligned copies. Its gain is that of the
-  whole cluster: a move that takes the room of a copy elsewhere gains nothing.
+- A step is the cheapest eviction on one node after which the whole cluster has more aligned copies: a move that takes
+  the room of a copy elsewhere gains nothing, and other places are tried for its pod.
 - Steps with the highest gain for each move come first. Another choice of as many moves may gain more.
 - Copies are counted by replay, node by node, as in capacity. Each pod moves at most once.
 - The largest request is that of the same pod with other CPUs in its largest container. It is found by replay as well.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.questions.capacity import Capacity
 from extender.questions.evictions import Eviction, Evictions
 from extender.questions.free_room import numa_room
+from extender.questions.node_pods import without
 from extender.questions.resize_check import resized
 from extender.questions.subjects import Subject
 from extender.replay.admission import is_indifferent
@@ -30,8 +31,8 @@ MAX_TRIALS: Final = 20_000
 MIN_TRIALS_A_NODE: Final = 25
 """A node may use more where there are few nodes. The first search of all nodes uses half of the tries at most."""
 MAX_PODS_A_STEP: Final = 2
-SEARCH_SHARE, MOVES_SHARE = 0.5, 0.8
-"""The share of the time after which no further node is searched, and no further move is made."""
+COUNT_SHARE, SEARCH_SHARE, MOVES_SHARE = 0.3, 0.5, 0.8
+"""The share of the time after which no further node is counted, none is searched, and no further move is made."""
 MAX_SIZES: Final = 16
 """How many sizes are tried on one node for the largest request, from the free CPUs of its NUMA nodes downwards, before
 it is searched by bisection."""
@@ -62,7 +63,7 @@ class Defragment:
         spent: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """*spent*: the share of the time that is over. The search ends with what it has: see `SEARCH_SHARE`."""
-        self._spent, self.nodes_searched, self.is_late = spent, 0, False
+        self._spent, self.nodes_searched, self.nodes_left_out, self.is_late = spent, 0, 0, False
         self._trials_a_node: Final = max(MIN_TRIALS_A_NODE, MAX_TRIALS // 2 // max(1, len(evictions.subjects)))
         self.evictions, self._max_moves = evictions, max_moves
         self._capacity: Final = Capacity([workload], judge, MAX_COPIES)
@@ -77,6 +78,7 @@ class Defragment:
     def run(self) -> Iterator[CurvePoint | None]:
         """The points of the curve, from the present on. None for each node that was searched before the first move."""
         moves = 0
+        self._count_all()
         yield self._point(moves, None)
         for subject in self._likely_first():
             if self._late(SEARCH_SHARE) or self.evictions.trials_left <= MAX_TRIALS // 2:
@@ -98,11 +100,20 @@ class Defragment:
             del self._steps[name]
             self.evictions = self.evictions.carried_out(eviction)
             moves += len(eviction.moves)
-            changed = {name, *(move.placed.node for move in eviction.moves)}
+            changed = {name, *(move.node for move in eviction.moves)}
             for subject in self.evictions.subjects:
                 if subject.name in changed:
                     self._search(subject)
             yield self._point(moves, eviction)
+
+    def _count_all(self) -> None:
+        """Count the copies on each node. Nodes for which the time is over are left out of the question."""
+        subjects = self.evictions.subjects
+        for done, subject in enumerate(subjects):
+            if done and self._late(COUNT_SHARE):
+                self.nodes_left_out, self.evictions.subjects = len(subjects) - done, subjects[:done]
+                return
+            self._count(subject)
 
     def _likely_first(self) -> list[Subject]:
         """The nodes with the most free CPUs on one NUMA node first: there the fewest pods have to leave."""
@@ -123,17 +134,23 @@ class Defragment:
         candidates = self.evictions.candidates(subject)
         left = self.evictions.trials_left
         self.evictions.trials_left = allowed = min(left, self._trials_a_node)
+        known = {each.name: each for each in self.evictions.subjects}
+
+        def gain(left: Subject, others: Sequence[Subject]) -> int:
+            return sum(self._copies(each) - self._count(known[each.name]) for each in (left, *others))
+
         found = self.evictions.cheapest(
-            subject, candidates, lambda left: self._copies(left) > before, most=MAX_PODS_A_STEP
+            subject,
+            candidates,
+            lambda left: self._copies(left) > before,
+            most=MAX_PODS_A_STEP,
+            is_worth=lambda left, others: gain(left, others) > 0,
         )
         self.evictions.trials_left += left - allowed
         if found is None:
             return None
-        known = {each.name: each for each in self.evictions.subjects}
-        after = self.evictions.carried_out(found).subjects
-        gained = sum(self._copies(e) - self._count(known[e.name]) for e in after if e is not known[e.name])
-        if gained <= 0:
-            return None
+        gone = [move.pod for move in found.moves if move.source == subject.name]
+        gained = gain(without(subject, gone, 1), found.after)
         self._steps[subject.name] = gained / len(found.moves), found
         return self._steps[subject.name]
 
@@ -141,7 +158,7 @@ class Defragment:
         subjects = self.evictions.subjects
         copies, largest = sum(map(self._count, subjects)), 0
         for free, subject in sorted(((_free_cpus(s), s) for s in subjects), key=lambda pair: -pair[0]):
-            if free <= largest:
+            if free <= largest or self._late(MOVES_SHARE):
                 break
             largest = max(largest, self._largest_cpus(subject, free))
         return CurvePoint(moves=moves, copies=copies, largest_cpus=largest, eviction=eviction)

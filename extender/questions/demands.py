@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from extender.replay.admission import Outcome
-from extender.replay.demand import AlignmentDemand, Demand
+from extender.replay.demand import AlignmentDemand, ContainerDemand, Demand, MemoryDemand
 from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_always_met
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest
@@ -22,6 +22,7 @@ def demand_fault(demand: Demand, kubelet: Kubelet, request: PodRequest, outcomes
 
 def sentence_of(demand: Demand, broken: BrokenDemand) -> str:
     """One broken demand in a sentence."""
+    wanted = _wanted(demand.of(broken.container or ""))
     who = f"container {broken.container}" if broken.container is not None else "the pod as a whole"
     where = f"on NUMA {format_list(broken.numa)}"
     match broken.breach:
@@ -30,12 +31,14 @@ def sentence_of(demand: Demand, broken: BrokenDemand) -> str:
         case Breach.SOCKETS:
             return f"The pod demands one socket, and {who} would be split {where}."
         case Breach.REMOTE_MEMORY:
-            return f"The pod demands local memory, and the memory of {who} could be on other NUMA nodes than its CPUs."
+            return f"The pod demands {wanted}, and CPUs and memory of {who} could be on different NUMA nodes."
         case Breach.NOT_PLACED:
-            return f"The pod demands {_wanted(demand)}, and the kubelet would not place {who} on NUMA nodes."
+            return f"The pod demands {wanted}, and the kubelet would not place {who} on NUMA nodes."
 
 
-def _wanted(demand: Demand) -> str:
+def _wanted(demand: ContainerDemand) -> str:
+    if demand.memory is MemoryDemand.NO_REMOTE_MEMORY:
+        return "local memory"
     if demand.alignment is AlignmentDemand.SINGLE_NUMA_NODE:
         return "one NUMA node"
-    return "one socket" if demand.alignment is AlignmentDemand.SAME_SOCKET else "local memory"
+    return "one socket"

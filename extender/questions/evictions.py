@@ -2,23 +2,28 @@
 
 Rules of this file
 - A pod is evicted only if its controller makes a new one that may run elsewhere, its priority is not higher than
-  allowed, no annotation forbids it, and its disruption budgets allow it, as the eviction API counts them: it evicts no
-  pod that two of them cover. A pod of which nothing but its resources is known may be evicted, and the answer says so.
-- All pods leave first. Then every one of them must be aligned on another node, placed one after another. The node with
-  the room counts as cordoned meanwhile. Where that is not possible, pods of other nodes move as well.
+  allowed, no annotation forbids it, it is in no group whose pods run together, every rule for its placement is
+  replayed here, and its disruption budgets allow it, as the eviction API counts them: it evicts no pod that two of them
+  cover. A pod of which nothing but its resources is known may be evicted, and the answer says so.
+- Pods move one after another, and each one's replacement has a place at that time. Nodes that still have to lose a pod,
+  and the node with the room, are cordoned meanwhile. So a pod of another node that makes place for one of these moves
+  before it.
+- Pods that hold CPUs, memory or devices are aligned again. Others leave only nodes whose totals are short.
 - Cheaper means, in this order: fewer pods, fewer Jobs and pods that prefer to stay, lower priorities, fewer CPUs,
   younger pods.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
+from itertools import combinations, islice, permutations
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
 from extender.questions.node_pods import NodePod, pods_of, without
-from extender.questions.plan import Placed, PlacementPlan
+from extender.questions.places import CertainPlace, place_of, with_pod
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
@@ -26,10 +31,21 @@ from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.budgets import DisruptionBudget
 from extender.scheduling.preemption.plan import numa_nodes_of
 from extender.scheduling.preemption.running_pods import RunningPod
-from extender.scheduling.preemption.victims import Cost, OutOfReplaysError, PodSet, cheapest_set, count_violations
+from extender.scheduling.preemption.victims import (
+    Cost,
+    OutOfReplaysError,
+    PodSet,
+    cheapest_set,
+    count_violations,
+    largest_size,
+)
+from extender.scheduling.totals import pod_requests, shortages
+from extender.wire.workloads import PodWorkload
 
 MAX_HOME_NODES: Final = 64
 """How many nodes are tried for the evicted pods of one set. In larger clusters: the first that admit one of them."""
+MAX_ORDERS: Final = 24
+"""How many orders of the moves of one set are tried: all of four pods."""
 FIRST_NUMBER: Final = 1_000_000
 """Moved pods are numbered from here, so that no other copy in a question has the same UID."""
 _STAY: Final = frozenset({"DaemonSet", "Node"})
@@ -38,16 +54,17 @@ _STAY: Final = frozenset({"DaemonSet", "Node"})
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One pod, and where it goes."""
+    """One pod, and where its replacement goes. `numa`: NUMA nodes there, as bits; 0: it holds nothing there."""
 
     pod: NodePod
     source: str
-    placed: Placed
+    node: str
+    numa: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """Pods to move, in this order. `cost`: to compare it with others. `after`: the other nodes after all moves."""
+    """Pods to move, in this order. `cost`: to compare it with others. `after`: other nodes that change, afterwards."""
 
     moves: tuple[Move, ...]
     cost: Cost
@@ -55,23 +72,27 @@ class Eviction:
 
 
 _Homes = tuple[tuple[Move, ...], Sequence[Subject]]
-"""The moves in their order, and the other nodes afterwards."""
+"""The moves in their order, and the other nodes that change, afterwards."""
 
 
 def why_not(pod: NodePod, max_priority: int) -> str:
     """Why a pod may not be evicted; empty if it may, budgets aside."""
     if pod.is_static:
-        return "it is a static pod"
+        return "static pods"
     if pod.terminating:
-        return "it is terminating"
+        return "they are terminating"
     if pod.priority > max_priority:
-        return "its priority is higher"
+        return "their priority is higher"
     if pod.forbids_eviction:
-        return "an annotation forbids its eviction"
+        return "an annotation forbids their eviction"
     if pod.owner in _STAY:
-        return f"a {pod.owner} would recreate it on the same node"
+        return f"a {pod.owner} would recreate them on the same node"
     if not pod.owner and not pod.is_rebuilt:
-        return "no controller would recreate it"
+        return "no controller would recreate them"
+    if pod.group is not None:
+        return "their group would lose a pod, and its pods run together"
+    if pod.workload.rules.unread:
+        return f"where they may go is not known: {', '.join(pod.workload.rules.unread)}"
     return ""
 
 
@@ -86,38 +107,73 @@ class Evictions:
         *,
         max_priority: int,
         max_trials: int,
+        workload: PodWorkload | None = None,
     ) -> None:
+        """*workload*: the pod that needs the room."""
         self.subjects = [s for s in subjects if s.kubelet is not None and s.states and not s.node_class.stale]
         self.trials_left = max_trials
         self.is_late: Callable[[], bool] = bool
         """Whether the time for the search is over; by default it never is."""
+        self.is_partial = False
+        """Whether a node had too many pods, or pods had too many other nodes, to try everything."""
+        self.kept: Final[dict[str, tuple[str, str]]] = {}
+        """Pods that may not be evicted, of the nodes that were looked at: name and reason, by UID."""
         self._budgets: Final = budgets or ()
         self._judge, self._max_priority = judge, max_priority
+        self._workload: Final = workload
+        self._wanted = {} if workload is None else pod_requests(workload.pod, workload.rules.overhead_milli)
         self._pods: dict[str, NodePod] = {}
         self._running: dict[str, RunningPod] = {}
-        self._admitting: dict[object, set[str]] = {}
-        self._passing: dict[tuple[object, NodeClass], bool] = {}
+        self._admitting: dict[object, dict[str, int]] = {}
+        self._passing: dict[tuple[object, NodeClass], int | None] = {}
         self._homes: dict[object, _Homes | None] = {}
+        self._places: dict[tuple[str, int], tuple[Subject, CertainPlace | None]] = {}
         self._candidates: dict[str, list[RunningPod]] = {}
         self._sources: dict[str, str] = {}
-        self._number = FIRST_NUMBER
+        self._is_worth: Callable[[Sequence[Subject]], bool] | None = None
         self.allowances: Final = {budget.key: budget.disruptions_allowed for budget in self._budgets}
+        self._holding = {s.name: {uid for state in s.states for uid in state.pod_uids} for s in self.subjects}
+        for subject in self.subjects:
+            for pod in pods_of(subject):
+                if pod.uid in self._holding[subject.name]:
+                    self._wanted.update({k: max(v, self._wanted.get(k, 0)) for k, v in pod.requests_milli.items()})
 
     def candidates(self, subject: Subject) -> list[RunningPod]:
-        """Pods of a node that hold something and may be evicted."""
+        """Pods of a node that hold something, or request a total that may be short, and may be evicted."""
         known = self._candidates.get(subject.name)
         if known is None:
-            holding = {uid for state in subject.states for uid in state.pod_uids}
-            pods = [
-                pod
-                for pod in pods_of(subject)
-                if pod.uid in holding and not pod.uid.startswith("what-if-") and not why_not(pod, self._max_priority)
-            ]
-            for pod in pods:
-                self._pods[pod.uid], self._sources[pod.uid] = pod, subject.name
-            running = (self._running_pod(pod) for pod in pods)
-            known = self._candidates[subject.name] = [pod for pod in running if len(pod.budgets) <= 1]
+            known = self._candidates[subject.name] = []
+            around, holding = subject.around, self._holding[subject.name]
+            short = {
+                name
+                for name, *_ in shortages(self._wanted, around.allocatable_milli or {}, around.requested_milli or {})
+            }
+            for pod in pods_of(subject):
+                if pod.uid.startswith("what-if-") or (pod.uid not in holding and short.isdisjoint(pod.requests_milli)):
+                    continue
+                running = self._running_pod(pod)
+                reason = why_not(pod, self._max_priority) or self._why_not_by_budget(running)
+                if not reason and pod.uid in holding:
+                    reason = self._why_not_by_scheduler(pod)
+                if reason:
+                    self.kept[pod.uid] = pod.name, reason
+                else:
+                    self._pods[pod.uid], self._sources[pod.uid] = pod, subject.name
+                    known.append(running)
         return known
+
+    def _why_not_by_budget(self, pod: RunningPod) -> str:
+        if len(pod.budgets) > 1:
+            return "two disruption budgets cover them, and the eviction API then evicts none"
+        if count_violations((pod,), self.allowances):
+            return "their disruption budget allows no eviction now"
+        return ""
+
+    def _why_not_by_scheduler(self, pod: NodePod) -> str:
+        """Another scheduler may not ask the extender, and then places the pod where it is not aligned."""
+        other = pod.workload.rules.scheduler
+        is_same = self._workload is None or pod.is_rebuilt or other == self._workload.rules.scheduler
+        return "" if is_same else f"they have another scheduler, {other}"
 
     def cheapest(
         self,
@@ -127,36 +183,42 @@ class Evictions:
         *,
         most: int,
         chains: bool = False,
+        is_worth: Callable[[Subject, Sequence[Subject]], bool] | None = None,
     ) -> Eviction | None:
         """The cheapest eviction after which *opens* is true of the node without the pods; None if none was found.
 
         *most*: pods in all. *chains*: pods of other nodes may be evicted as well, so that these find a place.
+        *is_worth*: of the node without the pods, and the other nodes that change; other places are tried until it is
+        True.
         """
         if not chains:
             candidates = [pod for pod in candidates if self._fits_elsewhere(self._pods[pod.uid], subject)]
         if not candidates:
             return None
+        self.is_partial = self.is_partial or largest_size(len(candidates)) < min(most, len(candidates))
 
         def works(pods: PodSet) -> bool:
-            if count_violations(pods, self.allowances):
+            if len(pods) > most or count_violations(pods, self.allowances):
                 return False
-            if self.trials_left <= 0 or self.is_late():
-                raise OutOfReplaysError
-            self.trials_left -= 1
+            self._spend()
             left = without(subject, [self._pods[pod.uid] for pod in pods], 1)
+            self._is_worth = None if is_worth is None else partial(is_worth, left)
             return opens(left) and self._moves(subject, pods, most if chains else len(pods)) is not None
 
         try:
             found = cheapest_set(candidates, [*self._by_numa(subject, candidates), candidates], self.cost, works)
+            homes = None if found is None else self._moves(subject, found, most if chains else len(found))
         except OutOfReplaysError:
             return None
-        homes = (
-            None if found is None or len(found) > most else self._moves(subject, found, most if chains else len(found))
-        )
         if homes is None:
             return None
         moves, after = homes
         return Eviction(moves=moves, cost=self.cost([self._running_pod(move.pod) for move in moves]), after=after)
+
+    def _spend(self) -> None:
+        if self.trials_left <= 0 or self.is_late():
+            raise OutOfReplaysError
+        self.trials_left -= 1
 
     def cost(self, pods: Sequence[RunningPod]) -> Cost:
         """See the rules of the file."""
@@ -185,21 +247,22 @@ class Evictions:
         return known
 
     def _fits_elsewhere(self, pod: NodePod, subject: Subject) -> bool:
-        return bool(self._admitting_nodes(pod) - {subject.name})
+        return bool(self._admitting_nodes(pod).keys() - {subject.name})
 
-    def _admitting_nodes(self, pod: NodePod) -> set[str]:
-        """The nodes that admit a pod of this shape as they are, by the judge."""
+    def _admitting_nodes(self, pod: NodePod) -> Mapping[str, int]:
+        """The nodes that admit a pod of this shape as they are, by the judge, and how good each one is for it."""
         shape = PodShape(pod.workload.copy(FIRST_NUMBER))
         known = self._admitting.get(shape.pod.shape)
         if known is None:
-            known = {subject.name for subject in self.subjects if self._passes(shape, subject.node_class)}
-            self._admitting[shape.pod.shape] = known
+            found = ((subject.name, self._merit(shape, subject.node_class)) for subject in self.subjects)
+            known = self._admitting[shape.pod.shape] = {name: merit for name, merit in found if merit is not None}
         return known
 
-    def _passes(self, shape: PodShape, node_class: NodeClass) -> bool:
+    def _merit(self, shape: PodShape, node_class: NodeClass) -> int | None:
         key = shape.pod.shape, node_class
         if key not in self._passing:
-            self._passing[key] = self._judge(shape, node_class).refusal is None
+            judgement = self._judge(shape, node_class)
+            self._passing[key] = None if judgement.refusal is not None else judgement.merit or 0
         return self._passing[key]
 
     def carried_out(self, eviction: Eviction) -> "Evictions":
@@ -215,52 +278,70 @@ class Evictions:
         return after
 
     def _moves(self, subject: Subject, pods: PodSet, most: int) -> _Homes | None:
-        """A place for each of these pods, aligned, with at most *most* moves; None if none were found."""
-        if len(pods) > most:
-            return None
+        """A place for each of these pods, with at most *most* moves; None if none were found. May raise."""
         key = frozenset(pod.uid for pod in pods), most
         if key not in self._homes:
             wanted = [self._pods[pod.uid] for pod in pods]
             others = [other for other in self.subjects if other.name != subject.name]
             if most == len(pods):
-                admitting = set().union(*map(self._admitting_nodes, wanted))
+                admitting = set[str]().union(*map(self._admitting_nodes, wanted))
                 others = [other for other in others if other.name in admitting]
-            self._homes[key] = self._place(others[:MAX_HOME_NODES], wanted, most - len(pods))
+            self.is_partial = self.is_partial or len(others) > MAX_HOME_NODES
+            self._homes[key] = self._with_helpers(others[:MAX_HOME_NODES], wanted, most - len(pods))
         return self._homes[key]
 
-    def _place(self, others: Sequence[Subject], pods: Sequence[NodePod], more: int) -> _Homes | None:
+    def _with_helpers(self, others: Sequence[Subject], pods: Sequence[NodePod], more: int) -> _Homes | None:
         """Place the pods on *others*, from which up to *more* pods move as well."""
+        nodes = {other.name: other for other in others}
         movable = [running for node in others for running in self.candidates(node)] if more > 0 else []
         for count in range(more + 1):
             for helpers in sorted(combinations(movable, count), key=self.cost):
-                chosen = [*pods, *(self._pods[running.uid] for running in helpers)]
+                chosen = [*(self._pods[running.uid] for running in helpers), *_largest_first(pods)]
                 if helpers and count_violations([self._running_pod(pod) for pod in chosen], self.allowances):
                     continue
-                nodes = [self._relieved(node, helpers) for node in others] if helpers else others
-                for order in _orders(chosen):
-                    if self.trials_left <= 0 or self.is_late():
-                        return None
-                    found = self._placed(nodes, order)
+                for order in islice(permutations(chosen), MAX_ORDERS):
+                    found = self._in_turn(nodes, order, ())
                     if found is not None:
                         return found
         return None
 
-    def _relieved(self, node: Subject, helpers: PodSet) -> Subject:
-        gone = [self._pods[pod.uid] for pod in helpers if self._sources[pod.uid] == node.name]
-        return without(node, gone, 1) if gone else node
+    def _in_turn(self, nodes: Mapping[str, Subject], pods: Sequence[NodePod], moves: tuple[Move, ...]) -> _Homes | None:
+        """Move the pods in this order, each to any node that none of the others still has to leave."""
+        if not pods:
+            changed = {name for move in moves for name in (move.source, move.node)}
+            after = [node for name, node in nodes.items() if name in changed]
+            return (moves, after) if self._is_worth is None or self._is_worth(after) else None
+        pod, rest = pods[0], pods[1:]
+        source = self._sources[pod.uid]
+        cordoned = {source, *(self._sources[other.uid] for other in rest)}
+        left = dict(nodes)
+        if source in left:
+            left[source] = without(left[source], [pod], 1)
+        merits = self._admitting_nodes(pod)
+        for name in sorted(nodes, key=lambda name: -merits.get(name, -1)):
+            place = None if name in cordoned else self._place(nodes[name], pod)
+            if place is None:
+                continue
+            left[name] = with_pod(nodes[name], place, pod)
+            numa = 0 if place.alignment is None else place.alignment.numa
+            found = self._in_turn(left, rest, (*moves, Move(pod, source, name, numa)))
+            if found is not None:
+                return found
+            left[name] = nodes[name]
+        return None
 
-    def _placed(self, others: Sequence[Subject], pods: Sequence[NodePod]) -> _Homes | None:
-        """The pods one after another on *others*, each aligned."""
-        self.trials_left -= 1 + len(others) // 8  # it replays on each of them
-        plan = PlacementPlan(others, self._judge)
-        first = self._number
-        self._number += len(pods)
-        moves = []
-        for placed, pod in zip(plan.run([(p.workload, 1) for p in pods], first), pods, strict=True):
-            if placed.node is None or placed.alignment is None or placed.alignment.alignment != Alignment.ALIGNED:
-                return None
-            moves.append(Move(pod, self._sources[pod.uid], placed))
-        return tuple(moves), plan.after()
+    def _place(self, node: Subject, pod: NodePod) -> CertainPlace | None:
+        """Where the replacement of a pod would be on a node in this state, aligned if the pod holds something."""
+        key = pod.uid, id(node)
+        if key not in self._places:
+            self._spend()
+            place = place_of(node, PodShape(pod.workload.copy(FIRST_NUMBER + len(self._places))), pod.workload)
+            holds = pod.uid in self._holding[self._sources[pod.uid]]
+            if place is not None and holds:
+                is_aligned = place.alignment is not None and place.alignment.alignment is Alignment.ALIGNED
+                place = place if is_aligned else None
+            self._places[key] = node, place
+        return self._places[key][1]
 
     @staticmethod
     def _by_numa(subject: Subject, pods: Sequence[RunningPod]) -> Iterator[list[RunningPod]]:
@@ -272,10 +353,10 @@ class Evictions:
             if group:
                 yield group
 
+    def why_kept(self) -> Counter[str]:
+        """How many pods may not be evicted, by reason."""
+        return Counter(reason for _, reason in self.kept.values())
 
-def _orders(pods: Sequence[NodePod]) -> Iterator[Sequence[NodePod]]:
-    """Largest first, and the reverse."""
-    ordered = sorted(pods, key=lambda pod: (-pod.requests_milli.get("cpu", 0), pod.name))
-    yield ordered
-    if len(ordered) > 1:
-        yield ordered[::-1]
+
+def _largest_first(pods: Sequence[NodePod]) -> list[NodePod]:
+    return sorted(pods, key=lambda pod: (-pod.requests_milli.get("cpu", 0), pod.name))

@@ -1,7 +1,8 @@
 """Explains one verdict: the hints of each provider, the result of the merge, the first failure, and what would fit.
 
 Rules of this file
-- The explanation is the replay's own trace. The sentence about the first failure uses only trace and verdict.
+- The explanation is the replay's own trace. The sentence about the first failure uses the trace, the verdict, and the
+  state in which the kubelet refused the pod.
 - Limited to `MAX_STEPS` steps and `MAX_HINTS` hints per provider, with a count of what is left out.
 """
 
@@ -62,7 +63,7 @@ def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = T
     outcome = admit(kubelet, state, request, trace, verdict_only=not pod.demand.is_required)
     verdict, events = outcome.verdict, tuple(trace.events)
     if isinstance(verdict, Rejected):
-        fault = first_fault(kubelet, state, verdict, events)
+        fault = first_fault(kubelet, state, request, verdict, events)
     else:
         fault = demand_fault(pod.demand, kubelet, request, (outcome, *outcome.alternatives))
     return AdmissionStory(
@@ -80,7 +81,7 @@ def _pools(kubelet: Kubelet, outcome: Outcome, request: PodRequest) -> tuple[Poo
     policy, state, pod = kubelet.nri, outcome.before.nri, request.nri
     if isinstance(outcome.verdict, Rejected) and outcome.verdict.provider is not Provider.NRI:
         return ()
-    if policy is None or state is None or pod is None or pod.is_too_long:
+    if policy is None or state is None or pod is None or pod.excess:
         return ()
     if isinstance(outcome.verdict, Admitted):
         pod = with_devices(policy, pod, outcome.verdict, outcome.state.devices)
@@ -89,8 +90,10 @@ def _pools(kubelet: Kubelet, outcome: Outcome, request: PodRequest) -> tuple[Poo
     return ()
 
 
-def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events: Iterable[TraceEvent]) -> str:
-    """The first failure, in one sentence."""
+def first_fault(
+    kubelet: Kubelet, state: ManagerState, request: PodRequest, verdict: Rejected, events: Iterable[TraceEvent]
+) -> str:
+    """The first failure, in one sentence. *state*: before the pod."""
     if verdict.reason is Reason.KUBELET_PANIC:
         return _crash(kubelet, verdict)
     if is_given_up(verdict):
@@ -98,12 +101,12 @@ def first_fault(kubelet: Kubelet, state: ManagerState, verdict: Rejected, events
     if verdict.provider is Provider.NRI:
         return f"{_who(verdict)} would fail to start, because the NRI policy refuses it: {verdict.message}."
     if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
-        return _in_allocation(kubelet, state, verdict)
+        return _in_allocation(kubelet, state, request, verdict)
     merge = [event for event in events if isinstance(event, HintsOffered) and event.container == verdict.container]
     if verdict.provider is Provider.TOPOLOGY:
         return _nothing_in_common(verdict, merge)
     offer = next((e for e in merge if (e.provider, e.resource) == (verdict.provider, verdict.resource)), None)
-    return _cannot_be_aligned(kubelet, state, verdict, offer)
+    return _cannot_be_aligned(kubelet, state, request, verdict, offer)
 
 
 def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
@@ -120,16 +123,16 @@ def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
     return f"The kubelet would crash on this pod: {verdict.message}."
 
 
-def _in_allocation(kubelet: Kubelet, state: ManagerState, verdict: Rejected) -> str:
+def _in_allocation(kubelet: Kubelet, state: ManagerState, request: PodRequest, verdict: Rejected) -> str:
     """A manager could not allocate what the merge allowed, or there was no merge."""
     if verdict.resource is None or verdict.wanted is None:
         return f"{_who(verdict)} is refused by the {verdict.provider} manager: {verdict.message}."
     sentence = f"{_who(verdict)} wants {_amount(verdict.resource, verdict.wanted)}"
-    if verdict.provider is Provider.MEMORY and (most := _most(kubelet, state, verdict.resource)):
+    if verdict.had is None:
+        return f"{sentence}: {verdict.message}."
+    if verdict.provider is Provider.MEMORY and (most := _most(kubelet, state, request, verdict)):
         return f"{sentence}, and the most that is free on one NUMA node is {most}."
-    if verdict.had is not None:
-        return f"{sentence}, and {_amount(verdict.resource, verdict.had)} are available."
-    return f"{sentence}: {verdict.message}."
+    return f"{sentence}, and {_amount(verdict.resource, verdict.had)} {'is' if verdict.had == 1 else 'are'} available."
 
 
 def _nothing_in_common(verdict: Rejected, offers: Iterable[HintsOffered]) -> str:
@@ -144,7 +147,9 @@ def _nothing_in_common(verdict: Rejected, offers: Iterable[HintsOffered]) -> str
     return f"{_who(verdict)} could have {_listed(places)}, but not all of it in the same place."
 
 
-def _cannot_be_aligned(kubelet: Kubelet, state: ManagerState, verdict: Rejected, offer: HintsOffered | None) -> str:
+def _cannot_be_aligned(
+    kubelet: Kubelet, state: ManagerState, request: PodRequest, verdict: Rejected, offer: HintsOffered | None
+) -> str:
     """A single resource cannot be aligned."""
     resource = verdict.resource or ""
     wanted = _amount(resource, verdict.wanted or 0)
@@ -154,31 +159,49 @@ def _cannot_be_aligned(kubelet: Kubelet, state: ManagerState, verdict: Rejected,
         return f"{_who(verdict)} wants {wanted}, more than any one NUMA node of this machine has."
     nodes = "one NUMA node" if single or width in (None, 1) else f"{width} NUMA nodes"
     sentence = f"{_who(verdict)} wants {wanted} from {nodes}"
-    most = _most(kubelet, state, resource)
-    if most and nodes == "one NUMA node":
+    if nodes == "one NUMA node" and (most := _most(kubelet, state, request, verdict)):
         return f"{sentence}, and the most that is free on one is {most}."
     if offer is not None and not offer.hints:
         return f"{sentence}, and no set of NUMA nodes has that much free."
     return f"{sentence}, and what is free is spread over more."
 
 
-def _most(kubelet: Kubelet, state: ManagerState, resource: str) -> str:
-    """The largest amount of one resource that is free on one NUMA node, and on which. Empty if it is not counted."""
-    rooms = _rooms(kubelet, state, resource)
+def _most(kubelet: Kubelet, state: ManagerState, request: PodRequest, verdict: Rejected) -> str:
+    """The largest amount of the resource that is free on one NUMA node, and on which, when the pod was refused.
+
+    Its earlier containers have got their parts then. Empty if the amounts are not counted, or if this one is not less
+    than what is wanted and so does not explain the refusal.
+    """
+    resource, wanted = verdict.resource or "", verdict.wanted or 0
+    rooms = _rooms(
+        kubelet, admit(kubelet, state, request, verdict_only=True, collects=False).state, resource, request.uid
+    )
     if not rooms:
         return ""
     numa, most = max(rooms.items(), key=lambda item: (item[1], -item[0]))
-    return f"{_amount(resource, most)}, on NUMA {numa}"
+    return f"{_amount(resource, most)}, on NUMA {numa}" if most < wanted else ""
 
 
-def _rooms(kubelet: Kubelet, state: ManagerState, resource: str) -> dict[int, int]:
-    """Free amount of one resource, by NUMA node. Empty if it is not counted."""
-    rooms = numa_room(kubelet, state)
+def _rooms(kubelet: Kubelet, state: ManagerState, resource: str, uid: str) -> dict[int, int]:
+    """What the next container of the pod can have of one resource, by NUMA node. Empty if it is not counted.
+
+    Containers take over what init containers before them had.
+    """
+    cpus = replace(state.cpu, default=state.cpu.default | state.cpu.reusable_by(uid))
+    rooms = numa_room(kubelet, replace(state, cpu=cpus))
     if resource == "cpu":
         return {numa: room.cpus for numa, room in rooms.items()}
-    if resource in state.devices.devices:
-        return {numa: room.devices.get(resource, 0) for numa, room in rooms.items()}
-    return {numa: room.memory[resource] for numa, room in rooms.items() if resource in room.memory}
+    if (devices := state.devices.devices.get(resource)) is not None:
+        left = [devices[each].numa or 0 for each in state.devices.reusable_by(uid).get(resource, ())]
+        return {
+            numa: room.devices.get(resource, 0) + sum(mask >> numa & 1 for mask in left) for numa, room in rooms.items()
+        }
+    memory = state.memory.reusable_by(uid)
+    return {
+        numa: room.memory[resource] + memory.get((1 << numa, resource), 0)
+        for numa, room in rooms.items()
+        if resource in room.memory
+    }
 
 
 def _who(verdict: Rejected) -> str:

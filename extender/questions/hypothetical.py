@@ -7,9 +7,9 @@ Rules of this file
 - Every error names its path in the question.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
 import orjson
@@ -22,21 +22,24 @@ from extender.replay.config import KubeletConfig, KubeletConfigError
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
 from extender.replay.nri.state import NriPolicy
-from extender.replay.observed import ObservedStateError, check_observed
+from extender.replay.observed import contradictions
 from extender.replay.possible_states import PossibleStates
 from extender.replay.resolve import resolve
+from extender.replay.rules import UnknownVersionError, gate_fault, parse_minor
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider, Rejected
 from extender.samples.machines import CATALOGUE, NEWEST_VERSION
 from extender.scheduling.totals import add, node_allocatable, pod_requests
 from extender.wire.errors import WireError, shown
+from extender.wire.feature_gates import unknown_gates
 from extender.wire.questions import HypotheticalNode
 from extender.wire.reports import read_report
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json
 from extender.wire.switches import check_switches
 from extender.wire.workloads import workload_from_json
 
+MAX_UNKNOWN_GATES: Final = 8
 FindLive = Callable[[str], Subject | None]
 _CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "cpuManagerPolicy": ("cpu_manager_policy",),
@@ -76,7 +79,9 @@ def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -
     """
     base = _base(node, path, find_live)
     config = changed_config(base.config, node, path)
-    kubelet = replace(_start(base.machine, config, path), nri=base.nri)
+    _check_gates(config, base.config if node.machine is None else None, path)
+    kubelet = _start(base.machine, config, path)
+    kubelet = replace(kubelet, nri=base.nri, caveats=(*kubelet.caveats, *_gate_caveats(config, base, node)))
     devices = base.devices if node.devices is None else devices_from_json(node.devices, f"{path}.devices")
     empty = initial_state(kubelet, devices)
     is_empty = node.empty or base.state is None
@@ -202,6 +207,36 @@ def changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> 
     return replace(config, kubelet_version=version, rule_overrides=rules, **changes)
 
 
+def _check_gates(config: KubeletConfig, running: KubeletConfig | None, path: str) -> None:
+    """A gate with which the kubelet runs now is no fault, whatever is known of its version. *running*: None if none.
+
+    Raises:
+        WireError: no kubelet of this version starts with a gate.
+    """
+    try:
+        minor = parse_minor(config.kubelet_version)
+    except UnknownVersionError:
+        return  # the start fails with that
+    for gate, is_on in sorted(config.feature_gates.items()):
+        if (
+            running is not None
+            and running.kubelet_version == config.kubelet_version
+            and (gate, is_on) in (running.feature_gates.items())
+        ):
+            continue
+        if fault := gate_fault(gate, minor, is_on=is_on):
+            where = f"{path}.kubelet.featureGates.{gate}"
+            raise WireError(where, f"no kubelet {config.kubelet_version} starts with this: {fault}")
+
+
+def _gate_caveats(config: KubeletConfig, base: _Base, node: HypotheticalNode) -> Iterator[str]:
+    """A sentence for each gate that is not known, and with which no kubelet is known to run."""
+    running = frozenset() if node.machine is not None else base.config.feature_gates.keys()
+    for gate, meant in islice(unknown_gates(config.feature_gates.keys() - running), MAX_UNKNOWN_GATES):
+        instead = f", perhaps {meant} is meant" if meant else ""
+        yield f"the feature gate {shown(gate)} is not known{instead}: a kubelet that does not know it does not start"
+
+
 def _start(machine: Machine, config: KubeletConfig, path: str) -> Kubelet:
     try:
         return start(machine, config)
@@ -222,12 +257,10 @@ def _carried(base: _Base, kubelet: Kubelet, empty: ManagerState, node: Hypotheti
         devices=devices,
         nri=base.state.nri,
     )
-    try:
-        if not (Provider.CPU in base.hidden or Provider.MEMORY in base.hidden):
-            check_observed(kubelet, state)
-    except ObservedStateError as error:
-        reason = f"the node's pods cannot keep their resources ({error.reason}): set `empty: true`"
-        raise WireError(f"{path}.kubelet", reason) from None
+    for provider, error in contradictions(kubelet, state):
+        if provider not in base.hidden:
+            reason = f"the node's pods cannot keep their resources ({error.reason}): set `empty: true`"
+            raise WireError(f"{path}.kubelet", reason)
     return state
 
 

@@ -3,24 +3,24 @@
 Rules of this file
 - If a node aligns the pod now, no pod is evicted.
 - A plan is proved by replay: without the evicted pods the node aligns the pod in every state that it can be in, and
-  every evicted pod is aligned on another node.
+  every evicted pod has a place on another node when its turn comes (`evictions`).
 - Nodes are searched in the order of the fewest pods that could suffice by CPUs. Once there are some plans, a node that
   needs more pods than the best of them is skipped: alternatives are not complete.
 """
 
+from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.questions.evictions import Eviction, Evictions
-from extender.questions.node_pods import without
+from extender.questions.node_pods import pods_of, without
+from extender.questions.places import place_of
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.admission import is_indifferent
-from extender.replay.alignment import Alignment, PodAlignment, alignment_of_outcomes
-from extender.replay.branches import admit_in_all
+from extender.replay.alignment import Alignment, PodAlignment
 from extender.replay.verdict import Admitted
-from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.preemption.running_pods import RunningPod
 from extender.scheduling.totals import pod_requests
@@ -79,22 +79,28 @@ class MakeRoom:
 
     def place(self, subject: Subject) -> OpenedPlace | None:
         """The pod's place on a node as it is; None if it is not aligned there for certain, or not offered."""
-        kubelet = subject.kubelet
-        if kubelet is None or not subject.states or not subject.node_class.complete:
+        place = place_of(subject, self._shape, self._workload)
+        if place is None or place.alignment is None or place.alignment.alignment is not Alignment.ALIGNED:
             return None
-        if check_node(subject.name, self._wanted, self._workload.rules, subject.around).outcome == "fails":
-            return None
-        request = self._shape.request(kubelet.rules)
-        outcomes = admit_in_all(kubelet, subject.states, request)
-        first = outcomes[0].verdict
-        if not outcomes[0].complete or not all(isinstance(each.verdict, Admitted) for each in outcomes):
-            return None
-        if refusal_by_demand(self._workload.pod.demand, kubelet, request, outcomes, each_must=True) is not None:
-            return None
-        alignment = alignment_of_outcomes(kubelet, outcomes)
-        if alignment is None or alignment.alignment is not Alignment.ALIGNED or not isinstance(first, Admitted):
-            return None
-        return OpenedPlace(subject=subject, admitted=first, alignment=alignment)
+        return OpenedPlace(subject=subject, admitted=place.admitted, alignment=place.alignment)
+
+    def blocked(self) -> Counter[str]:
+        """What keeps the nodes from opening a place, for an answer without a plan: how many nodes, by reason."""
+        counts: Counter[str] = Counter()
+        for subject in self.subjects:
+            movable = {running.uid for running in self._evictions.candidates(subject)}
+            pods = pods_of(subject)
+            empty = without(subject, pods, 1)
+            check = check_node(subject.name, self._wanted, self._workload.rules, empty.around).first_failure
+            if check is not None:
+                counts[f"kube-scheduler would not choose the node even if it were empty: {check.check}"] += 1
+            elif self.place(empty) is None:
+                counts["the pod would not be aligned there even if the node were empty"] += 1
+            elif self.place(without(subject, [pod for pod in pods if pod.uid in movable], 1)) is None:
+                counts["pods that may not be evicted are in the way"] += 1
+            else:
+                counts["too many pods would have to leave, or one of them would find no place elsewhere"] += 1
+        return counts
 
     def _search(self, subject: Subject, candidates: list[RunningPod], most: int, *, chains: bool) -> OpenedPlace | None:
         eviction = self._evictions.cheapest(

@@ -14,7 +14,8 @@ class WatchedPod(NamedTuple):
     """One pod on a node that has not finished, as the API server has it.
 
     `uid` as the kubelet knows it, `api_uid` that of the API object: they differ for static pods, which cannot be
-    evicted. Times are Unix seconds, None if unset. `manifest`: JSON of a v1.Pod with the parts that questions read.
+    evicted. `mirror`: the object says that it is the mirror of one. Times are Unix seconds, None if unset. `manifest`:
+    JSON of a v1.Pod with the parts that questions read.
     """
 
     uid: str
@@ -26,6 +27,7 @@ class WatchedPod(NamedTuple):
     started_at: int | None
     terminating: bool
     manifest: bytes
+    mirror: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

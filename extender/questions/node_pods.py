@@ -8,27 +8,25 @@ Rules of this file
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Final
 
 import orjson
 
 from extender.questions.node_context import WatchedPod
 from extender.questions.subjects import Subject
+from extender.replay.caches import remembered
 from extender.replay.nri.objects import QoS
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
 from extender.replay.state import ManagerState
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.errors import WireError
+from extender.wire.groups import Group, group_of
 from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload, workload_from_json
 
+_REMEMBERED_BYTES: Final = 4096
+"""Of a reduced pod. A longer one is read each time, so that no cache holds it."""
 NEVER_EVICT: Final = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
-_GROUP_LABELS: Final = frozenset(
-    {"scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name", "volcano.sh/job-name"}
-)
-_GROUP_FIELDS: Final = ("schedulingGroup", "workloadRef")
-"""Labels, and fields of a pod's spec, of pods that are scheduled together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +34,8 @@ class NodePod:
     """One pod of a node. `workload.pod.uid` is the kubelet's UID of the pod.
 
     `owner`: the kind of its controller, empty if it has none or it is not known. `is_static`: the kubelet made it, and
-    it cannot be evicted. `forbids_eviction`: an annotation says so. `is_in_group`: it is scheduled together with other
-    pods. `is_rebuilt`: see the rules of this file.
+    it cannot be evicted. `forbids_eviction`: an annotation says so. `group`: the pods that it works together with; None
+    if it is in no group, or is not watched. `is_rebuilt`: see the rules of this file.
     """
 
     workload: PodWorkload
@@ -50,7 +48,7 @@ class NodePod:
     is_static: bool = False
     forbids_eviction: bool = False
     prefers_no_eviction: bool = False
-    is_in_group: bool = False
+    group: Group | None = None
     is_rebuilt: bool = False
 
     @property
@@ -75,7 +73,7 @@ class _ReadManifest:
     owner: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    is_in_group: bool
+    group: Group | None
 
 
 def pods_of(subject: Subject) -> list[NodePod]:
@@ -123,7 +121,7 @@ def _reported(facts: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, str
 
 
 def _read(pod: WatchedPod) -> NodePod | None:
-    manifest = _manifest(pod.manifest)
+    manifest = _manifest(pod.manifest, pod.namespace)
     if manifest is None:
         return None
     workload = manifest.workload
@@ -143,13 +141,13 @@ def _read(pod: WatchedPod) -> NodePod | None:
         is_static=pod.uid != pod.api_uid,
         forbids_eviction=manifest.annotations.get(NEVER_EVICT[0]) == NEVER_EVICT[1],
         prefers_no_eviction="descheduler.alpha.kubernetes.io/prefer-no-eviction" in manifest.annotations,
-        is_in_group=manifest.is_in_group,
+        group=manifest.group,
     )
 
 
-@lru_cache(maxsize=20_000)
-def _manifest(reduced: bytes) -> _ReadManifest | None:
-    """A reduced v1.Pod; None if it cannot be read."""
+@remembered(20_000, 0, lambda reduced, _namespace: len(reduced) > _REMEMBERED_BYTES)
+def _manifest(reduced: bytes, namespace: str) -> _ReadManifest | None:
+    """A reduced v1.Pod of the namespace; None if it cannot be read."""
     document = orjson.loads(reduced)
     metadata = document["metadata"]
     try:
@@ -162,9 +160,7 @@ def _manifest(reduced: bytes) -> _ReadManifest | None:
         owner=owners[0] if owners else "",
         labels=metadata["labels"],
         annotations=metadata.get("annotations", {}),
-        is_in_group=bool(
-            _GROUP_LABELS & metadata["labels"].keys() or any(document["spec"].get(f) for f in _GROUP_FIELDS)
-        ),
+        group=group_of(document, namespace),
     )
 
 

@@ -183,7 +183,7 @@ def _room(
         exclusive_count=exclusive.bit_count(),
         reserved=pool.reserved,
         isolated=pool.isolated,
-        free_isolated=books.isolated[pool.id],
+        free_isolated=books.isolated[pool.id].bit_count(),
         memory=tuple(
             _memory(type_, nodes, machine.capacity_bytes(nodes), books.memory.free_bytes(nodes), above)
             for type_, nodes in memory

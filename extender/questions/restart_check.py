@@ -7,6 +7,10 @@ Rules of this file
 - If a state file is refused, the kubelet does not start. The results are then those after the file was deleted while
   the pods run.
 - The kubelet's check of totals (`OutOfcpu`) is made if the requests of all pods are known.
+- Terminating pods end anyway, and have no result. They may be admitted again before the others, or be gone by then:
+  both are tried.
+- A pod is "kept" if the containers that go on running keep what they hold. Ordinary init containers are over. A kubelet
+  that admits the pod again gives them new memory, which nothing uses.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,8 +22,10 @@ from extender.questions.subjects import Subject
 from extender.replay.admission import Outcome
 from extender.replay.config import KubeletConfig, KubeletConfigError
 from extender.replay.kubelet import Kubelet
+from extender.replay.pod import ContainerKind
 from extender.replay.resolve import resolve
 from extender.replay.restart import RefusedFile, admit_again, restore
+from extender.replay.rules import gate_fault, parse_minor
 from extender.replay.startup import start
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Provider, Rejected
@@ -82,28 +88,46 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
     if kubelet is None or not subject.states or subject.node_class.hidden:
         return RestartedNode(subject=subject, is_known=False)
     config = config or kubelet.config
+    if fault := _gate_fault(kubelet.config, config):
+        return RestartedNode(subject=subject, config=config, config_error=f"featureGates: {fault}")
     try:
         new = replace(start(kubelet.machine, config), nri=kubelet.nri)
     except KubeletConfigError as error:
         return RestartedNode(subject=subject, config=config, config_error=f"{error.field}: {error.reason}")
-    pods, totals = pods_of(subject), _Totals(subject, kubelet, new)
+    everything, totals = pods_of(subject), _Totals(subject, kubelet, new)
+    pods = [pod for pod in everything if not pod.terminating]
     refused: dict[str, RefusedFile] = {}
     runs: list[dict[str, RestartedPod]] = []
     for state in subject.states[:MAX_STATES]:
         restored = restore(kubelet, new, state)
         refused |= {file.name: file for file in restored.refused if file.name not in refused}
         replay = _Replay(new, state, restored.state, totals, not reboot)
-        for order in _orders(pods):
-            run = {each.pod.uid: each for each in replay.run(order)}
-            runs.append(run)
-            if all(each.result == "kept" for each in run.values()):
-                break  # no pod changed anything, so the order does not matter
+        for listed in [everything, pods] if len(pods) < len(everything) else [pods]:
+            for order in _orders(listed):
+                run = {each.pod.uid: each for each in replay.run(order)}
+                runs.append(run)
+                if all(each.result == "kept" for each in run.values()):
+                    break  # no pod changed anything, so the order does not matter
     return RestartedNode(
         subject=subject,
         config=config,
         refused_files=tuple(refused.values()),
         pods=[_together([run[pod.uid] for run in runs]) for pod in pods],
     )
+
+
+def _gate_fault(old: KubeletConfig, new: KubeletConfig) -> str:
+    """Why the kubelet does not start with a feature gate; empty if it does.
+
+    A gate with which the kubelet runs now is no fault, whatever is known of its version.
+    """
+    before, after = parse_minor(old.kubelet_version), parse_minor(new.kubelet_version)
+    for gate, is_on in sorted(new.feature_gates.items()):
+        runs_now = gate in old.feature_gates and gate_fault(gate, before, is_on=old.feature_gates[gate])
+        fault = gate_fault(gate, after, is_on=is_on)
+        if fault is not None and fault != runs_now:
+            return fault
+    return ""
 
 
 def allocatable_after(subject: Subject, old: Kubelet, new: Kubelet) -> dict[str, int]:
@@ -174,7 +198,7 @@ class _Replay:
             reason, message = verdict.reason.value, verdict.message
         elif shortage is not None:
             result, reason, message = "fails", f"OutOf{shortage}", f"Node didn't have enough resource: {shortage}"
-        elif before != after or self.before.memory.entries.get(uid) != outcome.state.memory.entries.get(uid):
+        elif self._running(pod, self.before) != self._running(pod, outcome.state):
             result = "moved"
         return RestartedPod(
             pod=pod,
@@ -183,6 +207,16 @@ class _Replay:
             message=message,
             cpus_before=_union(before.values()),
             cpus_after=_union(after.values()),
+        )
+
+    @staticmethod
+    def _running(pod: NodePod, state: ManagerState) -> object:
+        """What the containers hold that go on running, and the pod itself."""
+        over = {c.name for c in pod.workload.pod.containers if c.kind is ContainerKind.INIT}
+        cpus, memory = state.cpu.entries.get(pod.uid, {}), state.memory.entries.get(pod.uid, {})
+        return (
+            {name: held for name, held in cpus.items() if name not in over},
+            {name: sorted(held) for name, held in memory.items() if name not in over},
         )
 
 

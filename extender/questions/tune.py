@@ -6,18 +6,16 @@ Rules of this file
 - Pods arrive in random orders, drawn from a seed, and of the kubelet's random picks of devices one is drawn as well.
   Without a list every node gets its own pods; the pods of a list are dealt to the nodes in turn. No scheduler chooses
   here. A pod is refused by the managers or by the node's totals.
-- The numbers of a listed configuration are from other orders than those of the search, which favour what it chose.
-- The search is seeded. A third of the changes are drawn at random, a third change one field of the best so far, and
-  the last third leave out one field of a change on the front, so that no change is larger than needed.
-- The work is bounded: of a large cluster, only as many nodes are replayed as `MAX_REPLAYS` allows, drawn by the seed.
-- A configuration is on the Pareto front if no other has at least as many pods admitted, as many aligned and as few
-  CPUs stranded, and is better in one of these. Of equal ones the one with the fewest changes is on it.
+- Every configuration is replayed in the same orders, and the same configurations are tried for every seed: those that
+  change one field, then two, and so on.
+- The work is bounded: of a large cluster, only as many nodes are replayed as `MAX_REPLAYS` allows, the same for every
+  seed. If the time is over, the answer has what was replayed until then.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, product, zip_longest
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, product, zip_longest
 from math import ceil, floor, sqrt
 from operator import itemgetter
 from statistics import fmean, variance
@@ -27,6 +25,7 @@ from extender.questions.node_pods import pods_of
 from extender.questions.random_orders import Draw
 from extender.questions.restart_check import allocatable_after
 from extender.questions.subjects import Subject
+from extender.questions.tune_front import Change, Measures, Trial, Tuned, front, guarantee_of, t_value
 from extender.replay.admission import admit, start_pod
 from extender.replay.alignment import Alignment, alignment_of_outcome
 from extender.replay.config import KubeletConfig, KubeletConfigError, ReservedMemory
@@ -51,73 +50,35 @@ FIELDS: Final[Mapping[str, tuple[object, ...]]] = {
 MAX_FRONT: Final = 6
 """How many configurations of the front are listed, and replayed in more orders of arrival."""
 MIN_ORDERS, MAX_ORDERS = 3, 20
-"""Orders of arrival for each of them and for the present one; one for the others."""
+"""Orders of arrival for every configuration; and at most, for those that are listed."""
 MAX_SAMPLES: Final = 8
 """How many of equal nodes get an order of their own. The others count as these do."""
-_T_VALUES: Final = (12.8, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31, 2.27, 2.23, 2.21, 2.18, 2.17, 2.15, 2.14)
-"""Student's t for 19 of 20, by degrees of freedom from 1 on. With more it is below 2.12."""
 MAX_REPLAYS: Final = 260_000
-"""Pods that are replayed for one question: 4,900 pods under 32 configurations."""
-SEARCH_SHARE, ORDERS_SHARE = 0.4, 0.6
-"""The share of the time after which no further configuration, and no further order, is tried."""
+"""Pods that are replayed for one question: 2,200 pods under 32 configurations in `MIN_ORDERS` orders."""
+FIRST_SHARE, SEARCH_SHARE, ORDERS_SHARE = 0.3, 0.5, 0.65
+"""The share of the time after which no further node is replayed at all, no configuration, and no order."""
 MAX_CHOICES: Final = 4
 """How many random choices of devices are followed for one pod."""
-Change = tuple[tuple[str, str], ...]
-"""Field and value; empty: nothing is changed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """The pods by alignment, and the free CPUs of NUMA nodes with too few of them for any pod that the node admits.
-
-    All CPUs of a node that admits none of its pods are stranded.
-
-    `by_group`: for each group of equal nodes, the pods admitted on each of its samples.
-    """
-
-    alignments: Mapping[Alignment, int]
-    by_group: Sequence[Sequence[int]]
-    refused: int
-    stranded_cpus: int
-    failing_nodes: int
-
-    @property
-    def admitted(self) -> int:
-        """Pods that were admitted."""
-        return sum(self.alignments.values())
-
-    @property
-    def aligned(self) -> int:
-        """Of these, on one NUMA node."""
-        return self.alignments.get(Alignment.ALIGNED, 0)
-
-
-@dataclass(slots=True)
-class Tuned:
-    """One configuration with its trials, one for each order."""
-
-    change: Change
-    trials: list[Trial] = field(default_factory=list)
-    is_best: bool = False
-
-    @property
-    def rank(self) -> tuple[float, float, float]:
-        """Means of what counts; larger is better."""
-        count = len(self.trials)
-        return (
-            sum(t.admitted for t in self.trials) / count,
-            sum(t.aligned for t in self.trials) / count,
-            -sum(t.stranded_cpus for t in self.trials) / count,
-        )
+_WITH_POLICY: Final = {"topologyManagerScope", "topologyManagerPolicyOptions"}
+"""Fields without a meaning under policy none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _EqualNodes:
-    """Equal nodes with equal pods: one of them, its pods with their requests, and how many nodes they are."""
+    """Equal nodes with equal pods, and the pods of each of them with their requests."""
 
-    subject: Subject
+    subjects: Sequence[Subject]
     pods: Sequence[tuple[Pod, Mapping[str, int]]]
-    nodes: int
+
+    @property
+    def subject(self) -> Subject:
+        """One of them."""
+        return self.subjects[0]
+
+    @property
+    def nodes(self) -> int:
+        """How many they are."""
+        return len(self.subjects)
 
     def samples(self) -> Iterator[int]:
         """For how many nodes each sample stands. One sample is enough where all pods have one shape."""
@@ -126,10 +87,7 @@ class _EqualNodes:
 
 
 class Tune:
-    """The search. *pods*: a list to replay; None: every node's own pods (then *subjects* have their facts).
-
-    `nodes_left_out`: nodes of *subjects* that are not replayed, because there are too many.
-    """
+    """The search. *pods*: a list to replay; None: every node's own pods (then *subjects* have their facts)."""
 
     def __init__(
         self,
@@ -141,41 +99,82 @@ class Tune:
     ) -> None:
         """*spent*: the share of the time that is over. The search ends at `SEARCH_SHARE` of it."""
         known = [s for s in subjects if s.kubelet is not None and s.states]
-        self._draw, self._seed, self._limit, self._spent = Draw(seed), seed, limit, spent
+        self._seed, self._limit, self._spent = seed, limit, spent
         self.is_late = False
-        drawn = self._drawn(known, pods, MAX_REPLAYS // (limit + MIN_ORDERS * (MAX_FRONT + 1)))
-        self.subjects: Final = [subject for subject, _ in drawn]
-        self.nodes_left_out: Final = len(known) - len(drawn)
-        self.steps: Final = limit + MIN_ORDERS * (MAX_FRONT + 1)
-        self._groups: Final = _grouped(drawn)
-        self.pods: Final = sum(len(group.pods) * group.nodes for group in self._groups)
-        self._tried: dict[Change, Tuned] = {}
+        drawn = _drawn(known, pods, MAX_REPLAYS // (MIN_ORDERS * (limit + MAX_FRONT + 1)))
+        self._groups = _grouped(drawn)
+        self._nodes: Final = len(known)
+        self.steps: Final = MIN_ORDERS * limit + MIN_ORDERS * (MAX_FRONT + 1)
+        self._changes: Final = list(self._all_changes())
+        self.configurations: Final = len(self._changes)
+        """How many there are in all; `limit` of them are tried."""
 
     def run(self) -> Iterator[Sequence[Tuned]]:
-        """All configurations so far, after each one more; the present one first."""
-        self._try(())
-        yield list(self._tried.values())
-        while len(self._tried) < self._limit and not self._late(SEARCH_SHARE):
-            third = 3 * len(self._tried) // self._limit
-            change = (self._smaller() if third == 2 else None) or (self._next(improve=True) if third else None)
-            change = change or self._next(improve=False)
-            if change is None:
+        """All configurations so far, after each trial; the present one first. The last value has the front marked."""
+        found: list[Tuned] = []
+        for change in self._changes[: self._limit]:
+            tuned = Tuned(change)
+            for order in range(1, MIN_ORDERS + 1):
+                is_first = not found and not tuned.trials
+                trial = self._trial(change, order, FIRST_SHARE if is_first else SEARCH_SHARE, is_first=is_first)
+                if trial is None:
+                    break
+                tuned.trials.append(trial)
+                yield [*found, tuned]
+            if tuned.trials:
+                tuned.guarantees = [guarantee_of(self.config(group.subject, change)) for group in self._groups]
+                found.append(tuned)
+            if len(tuned.trials) < MIN_ORDERS:
                 break
-            self._try(change)
-            yield list(self._tried.values())
-        found = list(self._tried.values())
-        front = sorted((each for each in found if _is_on_front(each, found)), key=lambda e: e.rank, reverse=True)
-        listed = [found[0], *(each for each in front[:MAX_FRONT] if each.change)]
+        listed = [found[0], *(each for each in front(found)[:MAX_FRONT] if each.change)]
         orders = min(MAX_ORDERS, max(MIN_ORDERS, MAX_REPLAYS // 8 // max(1, self.pods * len(listed))))
-        for each in listed:
-            each.trials.clear()
-        for order, each in product(range(1, orders + 1), listed):
-            if order <= MIN_ORDERS or not self._late(ORDERS_SHARE):
-                each.trials.append(self._trial(each.change, order))
+        for order, each in product(range(MIN_ORDERS + 1, orders + 1), listed):
+            trial = self._trial(each.change, order, ORDERS_SHARE) if len(each.trials) == order - 1 else None
+            if trial is not None:
+                each.trials.append(trial)
                 yield found
-        for each in listed:
-            each.is_best = _is_on_front(each, listed)
+        for each in front(listed):
+            each.is_best = True
         yield found
+
+    @property
+    def subjects(self) -> list[Subject]:
+        """The nodes that are replayed, by name."""
+        found = (subject for group in self._groups for subject in group.subjects)
+        return sorted(found, key=lambda subject: subject.name)
+
+    @property
+    def nodes_left_out(self) -> int:
+        """Known nodes that are not replayed, because there are too many."""
+        return self._nodes - sum(group.nodes for group in self._groups)
+
+    @property
+    def pods(self) -> int:
+        """Pods on the nodes that are replayed."""
+        return sum(len(group.pods) * group.nodes for group in self._groups)
+
+    def nodes_weaker(self, each: Tuned, now: Tuned) -> int:
+        """On how many nodes a configuration guarantees less than the present one."""
+        pairs = zip(self._groups, each.guarantees, now.guarantees, strict=True)
+        return sum(
+            group.nodes for group, mine, before in pairs if any(a < b for a, b in zip(mine, before, strict=True))
+        )
+
+    def _all_changes(self) -> Iterator[Change]:
+        """The present configuration, and all that differ from it on some node: fewer fields first."""
+        fields = {
+            name: [str(value) for value in values if self._differs(((name, str(value)),))]
+            for name, values in FIELDS.items()
+        }
+        for count in range(len(fields) + 1):
+            for names in combinations(fields, count):
+                for values in product(*(fields[name] for name in names)):
+                    change = tuple(sorted(zip(names, values, strict=True)))
+                    if ("topologyManagerPolicy", "none") not in change or not _WITH_POLICY.intersection(names):
+                        yield change
+
+    def _differs(self, change: Change) -> bool:
+        return any(self.config(group.subject, change) != self.config(group.subject, ()) for group in self._groups)
 
     def config(self, subject: Subject, change: Change) -> KubeletConfig:
         """The node's configuration with a change."""
@@ -187,71 +186,41 @@ class Tune:
 
     def _late(self, share: float) -> bool:
         self.is_late = self.is_late or self._spent() > share
-        return self._spent() > share
+        return self.is_late
 
-    def spread(self, tuned: Tuned) -> tuple[int, int]:
-        """The range in which the number of admitted pods is in 19 of 20 orders of arrival: a prediction interval.
+    def spread(self, tuned: Tuned, measure: str = "admitted") -> tuple[int, int]:
+        """The range in which a measure is in 19 of 20 orders of arrival: a prediction interval.
 
         It has the variance of one more order, and that of the mean; the degrees of freedom are those of Satterthwaite.
         """
-        mean = fmean(trial.admitted for trial in tuned.trials)
+        mean = fmean(getattr(trial.measures, measure) for trial in tuned.trials)
         squares = doubts = 0.0
         for number, group in enumerate(self._groups):
-            counts = [count for trial in tuned.trials for count in trial.by_group[number]]
+            counts = [getattr(each, measure) for trial in tuned.trials for each in trial.by_group[number]]
             if len(set(counts)) > 1:
                 square = variance(counts) * (group.nodes + group.nodes**2 / len(counts))
                 squares, doubts = squares + square, doubts + square**2 / (len(counts) - 1)
         freedom = max(1, int(squares**2 / doubts)) if doubts else 1
-        margin = (_T_VALUES[freedom - 1] if freedom <= len(_T_VALUES) else 2.12) * sqrt(squares)
-        return max(0, floor(mean - margin)), min(self.pods, ceil(mean + margin))
+        margin = t_value(freedom) * sqrt(squares)
+        most = self.pods if measure != "stranded_cpus" else ceil(mean + margin)
+        return max(0, floor(mean - margin)), min(most, ceil(mean + margin))
 
-    def _drawn(
-        self, subjects: Sequence[Subject], pods: Sequence[PodWorkload] | None, most: int
-    ) -> list[tuple[Subject, Sequence[PodWorkload]]]:
-        """Nodes with their pods, as many as have at most *most* pods, and at least one."""
-        numbers = list(range(len(subjects)))
-        drawn: dict[int, Sequence[PodWorkload]] = {}
-        left = most
-        for number in Draw(self._seed).shuffled(numbers):
-            own = [pod.workload for pod in pods_of(subjects[number])] if pods is None else pods[number :: len(subjects)]
-            if drawn and len(own) > left:
-                break
-            drawn[number], left = own, left - max(1, len(own))
-        return [(subjects[number], drawn[number]) for number in sorted(drawn)]
+    def _trial(self, change: Change, order: int, share: float, *, is_first: bool = False) -> Trial | None:
+        """One order of arrival; None if that share of the time is over before its end.
 
-    def _smaller(self) -> Change | None:
-        """A change on the front without one of its fields, if it was not tried; None: there is none left."""
-        found = list(self._tried.values())
-        front = (each.change for each in found if _is_on_front(each, found))
-        shorter = (change[:i] + change[i + 1 :] for change in front for i in range(len(change)))
-        return next((change for change in shorter if change not in self._tried), None)
-
-    def _next(self, *, improve: bool) -> Change | None:
-        """A change that was not tried: at random, or one field away from the best; None: there is none left."""
-        for _ in range(200):
-            base = max(self._tried.values(), key=lambda t: t.rank).change if improve else ()
-            fields = dict(base)
-            names = [name for name in sorted(FIELDS) if self._draw.below(2)]
-            for name in [self._draw.one_of(sorted(FIELDS))] if improve else names:
-                fields[name] = str(self._draw.one_of(FIELDS[name]))
-            if fields.get("topologyManagerPolicy") == "none":
-                fields.pop("topologyManagerScope", None)
-                fields.pop("topologyManagerPolicyOptions", None)
-            change = tuple(sorted(fields.items()))
-            if change and change not in self._tried:
-                return change
-        return None
-
-    def _try(self, change: Change) -> None:
-        self._tried[change] = Tuned(change, [self._trial(change, 0)])
-
-    def _trial(self, change: Change, order: int) -> Trial:
+        *is_first*: then the nodes that are left are replayed under no configuration.
+        """
         alignments: Counter[Alignment] = Counter()
         refused = stranded = failing = 0
-        by_group: list[list[int]] = []
+        by_group: list[list[Measures]] = []
         draw = Draw(self._seed * 1000 + order)
         picks = Draw(~(self._seed * 1000 + order))  # apart, so that every configuration gets the same orders
-        for group in self._groups:
+        for number, group in enumerate(self._groups):
+            if self._late(share) and not (is_first and number == 0):
+                if not is_first:
+                    return None
+                self._groups = self._groups[:number]
+                break
             assert group.subject.kubelet is not None
             by_group.append([])
             try:
@@ -263,13 +232,27 @@ class Tune:
                 continue
             for nodes in group.samples():
                 found, waste = _replay(kubelet, group.subject, draw.shuffled(group.pods), picks)
-                by_group[-1].append(found.total())
+                by_group[-1].append(Measures(found.total(), found[Alignment.ALIGNED], waste))
                 alignments.update({alignment: count * nodes for alignment, count in found.items()})
                 refused += nodes * (len(group.pods) - found.total())
                 stranded += nodes * waste
         return Trial(
             alignments=alignments, by_group=by_group, refused=refused, stranded_cpus=stranded, failing_nodes=failing
         )
+
+
+def _drawn(
+    subjects: Sequence[Subject], pods: Sequence[PodWorkload] | None, most: int
+) -> list[tuple[Subject, Sequence[PodWorkload]]]:
+    """Nodes with their pods, as many as have at most *most* pods, and at least one."""
+    drawn: dict[int, Sequence[PodWorkload]] = {}
+    left = most
+    for number in Draw(0).shuffled(range(len(subjects))):
+        own = [pod.workload for pod in pods_of(subjects[number])] if pods is None else pods[number :: len(subjects)]
+        if drawn and len(own) > left:
+            break
+        drawn[number], left = own, left - max(1, len(own))
+    return [(subjects[number], drawn[number]) for number in sorted(drawn)]
 
 
 def _grouped(drawn: Sequence[tuple[Subject, Sequence[PodWorkload]]]) -> list[_EqualNodes]:
@@ -284,7 +267,8 @@ def _grouped(drawn: Sequence[tuple[Subject, Sequence[PodWorkload]]]) -> list[_Eq
         empty = initial_state(subject.kubelet, subject.states[0].devices.devices)
         key = subject.kubelet.identity, empty.devices.key, tuple(shape for shape, _, _ in own)
         known = groups.get(key)
-        groups[key] = _EqualNodes(subject, numbered, 1) if known is None else replace(known, nodes=known.nodes + 1)
+        subjects = [subject] if known is None else [*known.subjects, subject]
+        groups[key] = _EqualNodes(subjects, numbered)
     return list(groups.values())
 
 
@@ -367,14 +351,3 @@ def reserved_memory(config: KubeletConfig, kubelet: Kubelet, policy: str) -> tup
             found.append(ReservedMemory(numa=node.id, limits_bytes={"memory": amount}))
         left -= amount
     return tuple(found)
-
-
-def _is_on_front(one: Tuned, others: Sequence[Tuned]) -> bool:
-    return not any(_is_better(other, one) for other in others)
-
-
-def _is_better(one: Tuned, other: Tuned) -> bool:
-    """Whether *one* surpasses the other, or is as good with fewer changes."""
-    if one.rank == other.rank:
-        return (len(one.change), one.change) < (len(other.change), other.change)
-    return all(a >= b for a, b in zip(one.rank, other.rank, strict=True))

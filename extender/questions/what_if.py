@@ -21,10 +21,18 @@ from extender.replay.branches import admit_in_all
 from extender.replay.pod import Pod
 from extender.replay.trace import RefusedHints
 from extender.replay.verdict import Certainty, Provider, Rejected, Verdict, When
-from extender.scheduling.claim_alignment import ClaimAlignment, Places, claim_alignment_of, is_certain, places_of
+from extender.scheduling.claim_alignment import (
+    ClaimAlignment,
+    Places,
+    claim_alignment_of,
+    is_certain,
+    may_claim_cpus,
+    places_of,
+)
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
+from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.scoring import ranked_by_claims, score_nodes
 from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload
@@ -135,13 +143,15 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
     for subject, replayed, claim_alignment, score in zip(
         subjects, each_replayed, claim_alignments, scores, strict=True
     ):
-        judgement = judgements[subject.node_class.id]
+        judgement, fault = judgements[subject.node_class.id], replayed.first_fault
+        if judgement.refusal is RefusalReason.DEMAND_NOT_PLACED and _may_claim_cpus(workload.pod, subject):
+            judgement, fault = Judgement(None, Certainty.POSSIBLE), ""
         answers.append(
             NodeWhatIf(
                 subject=subject,
                 verdict=replayed.verdict,
                 admitted_as=replayed.alignment,
-                first_fault=replayed.first_fault,
+                first_fault=fault,
                 judgement=judgement,
                 scheduler=check_node(subject.name, wanted, workload.rules, subject.around),
                 score=score if judgement.refusal is None else None,
@@ -149,6 +159,11 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
             )
         )
     return answers
+
+
+def _may_claim_cpus(pod: Pod, subject: Subject) -> bool:
+    """Whether a DRA driver may give the pod the CPUs that it demands, instead of the node's kubelet."""
+    return may_claim_cpus(pod, subject.around.devices or ())
 
 
 def _claim_alignment(pod: Pod, subject: Subject, replayed: _Replayed) -> ClaimAlignment | None:
@@ -171,7 +186,7 @@ def _replay(shape: PodShape, subject: Subject) -> _Replayed:
     outcomes = admit_in_all(kubelet, subject.states, request, trace=trace, max_replays=MAX_OUTCOMES)
     verdict = outcomes[0].verdict
     if isinstance(verdict, Rejected):
-        fault = first_fault(kubelet, subject.states[0], verdict, trace.events)
+        fault = first_fault(kubelet, subject.states[0], request, verdict, trace.events)
         return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault)
     fault = demand_fault(shape.pod.demand, kubelet, request, outcomes)
     places = places_of(kubelet, outcomes) if shape.pod.has_claims else ()

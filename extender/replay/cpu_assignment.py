@@ -23,11 +23,9 @@ from extender.replay.sets import iter_bits, lowest_bits
 class NotEnoughCPUsError(Exception):
     """The request exceeds what is free, or the steps ended before it was met. The message is the kubelet's."""
 
-    def __init__(self, message: str, requested: int, available: int) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
-        self.requested = requested
-        self.available = available
 
 
 class Assignment(NamedTuple):
@@ -87,13 +85,13 @@ class Assignment(NamedTuple):
         acc.take_single_cpus(spread=spread, by_topology=self.spread_by_topology)
         if acc.is_satisfied():
             return acc.taken
-        raise NotEnoughCPUsError("failed to allocate cpus", count, available.bit_count())
+        raise NotEnoughCPUsError("failed to allocate cpus")
 
     def _check_enough(self, available: int, count: int) -> None:
         free = available.bit_count()
         if count > free:
             counts = f": requested={count}, available={free}" if self.error_counts else ""
-            raise NotEnoughCPUsError(f"not enough cpus available to satisfy request{counts}", count, free)
+            raise NotEnoughCPUsError(f"not enough cpus available to satisfy request{counts}")
 
     def _take_or_nothing(self, available: int, count: int, budget: Budget) -> int:
         """A packed allocation. The distribution ignores its failure, and only checks the sum at the end."""
@@ -145,7 +143,7 @@ class Assignment(NamedTuple):
         if acc.needed:
             short = "not enough" if acc.needed > 0 else "too many"
             message = f"accounting error, {short} CPUs allocated, remaining: {acc.needed}"
-            raise NotEnoughCPUsError(message, count, available.bit_count())
+            raise NotEnoughCPUsError(message)
         return acc.taken
 
 

@@ -201,14 +201,15 @@ def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None, budget: 
             if cpus.bit_count() >= count:
                 return cpus
         return cpus | kubelet.assignment.take(pool & ~cpus, count - cpus.bit_count(), budget)
-    except NotEnoughCPUsError as error:
+    except NotEnoughCPUsError as error:  # its message counts without the first step
+        free = pool.bit_count()
         raise Refusal(
             Reason.UNEXPECTED_ADMISSION,
             f"Allocate failed due to {error.message}, which is unexpected",
             provider=Provider.CPU,
             resource="cpu",
-            wanted=error.requested,
-            had=error.available,
+            wanted=count,
+            had=free if free < count else None,
         ) from None
     except DistributionHangError as hang:
         raise Refusal(

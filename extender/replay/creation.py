@@ -4,11 +4,10 @@ The kubelet does not know of the policy. A container that the policy refuses sta
 kubelet tries to create it for ever (`kuberuntime_manager.go` doBackOff knows only containers that existed).
 """
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from extender.replay.budget import Budget, BudgetError
+from extender.replay.budget import Budget
 from extender.replay.nri.admission import NriVerdict
 from extender.replay.nri.events import start
 from extender.replay.nri.objects import Hint
@@ -50,6 +49,7 @@ def create_containers(
         doubts += (INTERRUPTS,)
     if policy.setup.config.uses_speed_select and not pod.nri.takes_no_whole_cpus:
         doubts += (SPEED_SELECT,)
+    doubts += policy.doubts
     certainty = Certainty.POSSIBLE if doubts else admitted.certainty
     caveats = (*admitted.caveats, *doubts)
     if created.reason is None:
@@ -93,12 +93,14 @@ def with_devices(policy: NriPolicy, pod: NriPod, admitted: Admitted, devices: De
 
 
 def init_phases(state: ManagerState, pod: PodRequest, budget: Budget) -> tuple[ManagerState, ...]:
-    """The states in which an init container of *pod* runs; none where the replay takes more steps than *budget* has."""
+    """The states in which an init container of *pod* runs.
+
+    Raises:
+        BudgetError: the replay takes more steps than *budget* has.
+    """
     if state.nri is None or pod.nri is None:
         return ()
-    with suppress(BudgetError):
-        return tuple(replace(state, nri=phase) for phase in state.nri.init_phases(pod.nri, budget))
-    return ()
+    return tuple(replace(state, nri=phase) for phase in state.nri.init_phases(pod.nri, budget))
 
 
 def _is_final(policy: NriPolicy, pod: NriPod, created: NriVerdict, budget: Budget) -> bool:

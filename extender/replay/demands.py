@@ -10,21 +10,35 @@ The definition:
   each. A NUMA node without CPUs is on no socket.
 - Where the NRI topology-aware policy runs, the exclusive CPUs that it grants count as well, and the memory that it pins
   with them. It and the kubelet both set the container's CPUs, so both placements together have to meet the demand.
-- `no-remote-memory`: the memory of each container with exclusive CPUs is pinned, to NUMA nodes of these CPUs.
+- Named resources: only these of a container have to be together. Named memory has to be pinned.
+- A container with keys of its own is checked by them, and by itself.
+- `no-remote-memory`: the memory of each container with exclusive CPUs is pinned, to all NUMA nodes of these CPUs and to
+  no others. Where no container has exclusive CPUs, some memory is pinned.
+- Devices that DRA drivers have allocated count like those of plugins, and CPUs that the driver for CPUs has allocated
+  like exclusive CPUs.
 - Where a machine has only one NUMA node, or one socket, every placement meets the demand for it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import NamedTuple
 
 from extender.replay.admission import Outcome
-from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
+from extender.replay.demand import (
+    CPU,
+    DEVICES,
+    MEMORY,
+    AlignmentDemand,
+    ContainerDemand,
+    Demand,
+    DemandScope,
+    MemoryDemand,
+)
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
-from extender.replay.pod import PodRequest
+from extender.replay.pod import ClaimedDevice, PodRequest
 from extender.replay.sets import iter_bits
 from extender.replay.state import ManagerState
 from extender.replay.verdict import Admitted
@@ -38,7 +52,7 @@ class Breach(Enum):
     SOCKETS = "sockets"
     """It is on several sockets."""
     REMOTE_MEMORY = "remote-memory"
-    """Memory is on a NUMA node without CPUs of the container, or is not pinned."""
+    """Memory and CPUs of the container are on different NUMA nodes, or the memory is not pinned."""
     NOT_PLACED = "not-placed"
     """The kubelet does not place it on particular NUMA nodes."""
 
@@ -54,21 +68,30 @@ class BrokenDemand(NamedTuple):
 class Held(NamedTuple):
     """What one container gets, as raw bits of NUMA nodes; `sockets` are those of the CPUs.
 
-    `memory`: each block. `devices`: the NUMA nodes that each device is local to; devices without any are left out.
+    `memory`: each block. `devices`: the resource of each device, "" for those of claims, and the NUMA nodes that it is
+    local to; devices without any are left out.
     """
 
     cpus: int
     sockets: int
     memory: tuple[int, ...] = ()
-    devices: tuple[int, ...] = ()
+    devices: tuple[tuple[str, int], ...] = ()
 
     @property
     def numa(self) -> int:
         """All NUMA nodes of it."""
-        bits = self.cpus
-        for each in (*self.memory, *self.devices):
-            bits |= each
-        return bits
+        return reduce(or_, (*self.memory, *(local for _, local in self.devices)), self.cpus)
+
+    def of(self, resources: tuple[str, ...] | None) -> "Held":
+        """What it has of these resources; None: all of it."""
+        if resources is None:
+            return self
+        return Held(
+            self.cpus if CPU in resources else 0,
+            self.sockets if CPU in resources else 0,
+            self.memory if MEMORY in resources else (),
+            self.devices if DEVICES in resources else tuple(each for each in self.devices if each[0] in resources),
+        )
 
 
 NOTHING_HELD = Held(0, 0)
@@ -98,11 +121,12 @@ def broken_in_state(
         name = container.name
         exclusive, nodes = pinned.get(name, (0, 0))
         blocks = [block.mask for block in memory.get(name, ())]
-        held[name] = Held(
+        placed = Held(
             *_of_cpus(machine, cpus.get(name, 0) | exclusive),
             tuple([*blocks, nodes] if nodes else blocks),
-            (*_local_nodes(devices.get(name, {}), state), *request.claimed.get(name, ())),
+            tuple(_local_nodes(devices.get(name, {}), state)),
         )
+        held[name] = with_claimed(machine, placed, request.claimed.get(name, ()))
     of_pod = tuple([block.mask for block in state.memory.pod_entries.get(uid, ())])
     shared = Held(*_of_cpus(machine, state.cpu.pod_entries.get(uid, 0)), of_pod)
     return broken_by(demand, machine, request, held, shared)
@@ -112,30 +136,79 @@ def broken_by(
     demand: Demand, machine: Machine, request: PodRequest, held: Mapping[str, Held], shared: Held = NOTHING_HELD
 ) -> BrokenDemand | None:
     """How *held*, by container, breaks the demand. *shared*: CPUs that the pod has for several containers."""
-    needs_one_node, needs_one_socket, needs_local_memory = _needs(demand, machine)
-    if not (needs_one_node or needs_one_socket or needs_local_memory):
+    of_pod = [(None, shared)] if shared.numa or request.pod_level is not None else []
+    parts = [
+        _CheckedPart(name, want, needs, each.of(want.resources), each, together=not demand.is_own(name or ""))
+        for name, each in [*held.items(), *of_pod]
+        if any(needs := _needs(want := demand.of(name or ""), machine))
+    ]
+    if not parts:
         return None
     together = demand.scope is DemandScope.POD
-    found = _unplaced(request, held, shared)
-    if needs_one_node:
-        found = found or _split(_numa_parts, Breach.NUMA_NODES, machine, held, shared, together=together)
-    if needs_one_socket:
-        found = found or _split(_socket_parts, Breach.SOCKETS, machine, held, shared, together=together)
-    return found or (_remote(held, shared) if needs_local_memory else None)
+    return (
+        _unplaced(request, parts)
+        or _unpinned(parts, shared)
+        or _split(_numa_parts, Breach.NUMA_NODES, machine, [p for p in parts if p.needs.node], together=together)
+        or _split(_socket_parts, Breach.SOCKETS, machine, [p for p in parts if p.needs.socket], together=together)
+        or _remote([p for p in parts if p.needs.local_memory], shared)
+    )
+
+
+def broken_by_claims(demand: Demand, machine: Machine, request: PodRequest) -> BrokenDemand | None:
+    """The same for a pod that gets nothing but what DRA drivers have allocated to it."""
+    held = {c.name: with_claimed(machine, NOTHING_HELD, request.claimed.get(c.name, ())) for c in request.containers}
+    return broken_by(demand, machine, request, held)
+
+
+def with_claimed(machine: Machine, held: Held, claimed: Iterable[ClaimedDevice]) -> Held:
+    """What a container holds, with the devices of its claims."""
+    for each in claimed:
+        if each.is_cpus:
+            sockets = held.sockets | machine.socket_bits_in_numa(each.numa)
+            held = held._replace(cpus=held.cpus | each.numa, sockets=sockets)
+        else:
+            held = held._replace(devices=(*held.devices, ("", each.numa)))
+    return held
 
 
 def is_always_met(demand: Demand, machine: Machine) -> bool:
     """Whether every placement on the machine meets the demand."""
-    return not demand.fault and not any(_needs(demand, machine))
+    return not demand.fault and not any(any(_needs(each, machine)) for each in demand.parts)
 
 
-def _needs(demand: Demand, machine: Machine) -> tuple[bool, bool, bool]:
-    """Whether to check for one NUMA node, for one socket, and for local memory."""
+class _Needs(NamedTuple):
+    """What to check."""
+
+    node: bool
+    socket: bool
+    local_memory: bool
+
+
+class _CheckedPart(NamedTuple):
+    """A container for which something is to be checked; `name` None: what the pod has for several containers.
+
+    `covered`: what it holds of the resources that must be together; `held`: all of it. `together`: whether it is
+    checked with the others in scope `pod`.
+    """
+
+    name: str | None
+    want: ContainerDemand
+    needs: _Needs
+    covered: Held
+    held: Held
+    together: bool
+
+    def wants(self, resource: str) -> bool:
+        """Whether the container must get the resource on NUMA nodes if it could."""
+        return self.needs.local_memory or self.want.resources is None or resource in self.want.resources
+
+
+def _needs(want: ContainerDemand, machine: Machine) -> _Needs:
     has_nodes = len(machine.numa_ids) > 1
-    return (
-        has_nodes and demand.alignment is AlignmentDemand.SINGLE_NUMA_NODE,
-        len(machine.socket_cpus) > 1 and demand.alignment is AlignmentDemand.SAME_SOCKET,
-        has_nodes and demand.memory is MemoryDemand.NO_REMOTE_MEMORY,
+    return _Needs(
+        has_nodes and want.alignment is AlignmentDemand.SINGLE_NUMA_NODE,
+        len(machine.socket_cpus) > 1 and want.alignment is AlignmentDemand.SAME_SOCKET,
+        has_nodes and want.memory is MemoryDemand.NO_REMOTE_MEMORY,
     )
 
 
@@ -145,38 +218,54 @@ def _of_cpus(machine: Machine, cpus: int) -> tuple[int, int]:
     return machine.numa_bits_of_cpus(cpus), sockets
 
 
-def _local_nodes(taken: Mapping[str, frozenset[str]], state: ManagerState) -> Iterator[int]:
+def _local_nodes(taken: Mapping[str, frozenset[str]], state: ManagerState) -> Iterator[tuple[str, int]]:
     for resource, ids in taken.items():
         known = state.devices.devices.get(resource, {})
-        yield from (numa for each in ids if each in known and (numa := known[each].numa))
+        yield from ((resource, numa) for each in ids if each in known and (numa := known[each].numa))
 
 
-def _unplaced(request: PodRequest, held: Mapping[str, Held], shared: Held) -> BrokenDemand | None:
+def _unplaced(request: PodRequest, parts: Sequence[_CheckedPart]) -> BrokenDemand | None:
+    looked_at = {part.name: part for part in parts}
     for container in request.containers:
-        if container.cpus and not held[container.name].cpus:
+        part = looked_at.get(container.name)
+        if part is not None and container.cpus and part.wants(CPU) and not part.held.cpus:
             return BrokenDemand(Breach.NOT_PLACED, container.name, 0)
-    is_anything = shared.cpus or any(each.numa for each in held.values())
-    lacks_shared = request.pod_level is not None and request.pod_level.cpus and not shared.cpus
-    return BrokenDemand(Breach.NOT_PLACED, None, 0) if lacks_shared or not is_anything else None
+    of_pod = looked_at.get(None)
+    lacks_shared = of_pod is not None and request.pod_level is not None and request.pod_level.cpus
+    if lacks_shared and of_pod is not None and of_pod.wants(CPU) and not of_pod.held.cpus:
+        return BrokenDemand(Breach.NOT_PLACED, None, 0)
+    if any(part.covered.numa or (part.needs.local_memory and part.held.numa) for part in parts):
+        return None
+    return BrokenDemand(Breach.NOT_PLACED, None, 0)
+
+
+def _unpinned(parts: Sequence[_CheckedPart], shared: Held) -> BrokenDemand | None:
+    """The first container whose memory has to be beside other resources by name, and is not pinned."""
+    for part in parts:
+        is_named = part.want.resources is not None and MEMORY in part.want.resources
+        memory = part.held.memory or shared.memory
+        if is_named and (part.covered.cpus or part.covered.devices) and not memory:
+            return BrokenDemand(Breach.REMOTE_MEMORY, part.name, part.covered.numa)
+    return None
 
 
 def _split(
     whole_on: Callable[[Machine, Held], Iterator[int]],
     breach: Breach,
     machine: Machine,
-    held: Mapping[str, Held],
-    shared: Held,
+    parts: Sequence[_CheckedPart],
     *,
     together: bool,
 ) -> BrokenDemand | None:
     """The first container for which no place has all parts. *whole_on*: the places that have all of each part."""
     common_to_all, numa = -1, 0
-    for name, each in [*held.items(), (None, shared)]:
-        common = reduce(and_, whole_on(machine, each), -1)
+    for part in parts:
+        common = reduce(and_, whole_on(machine, part.covered), -1)
         if not common:
-            return BrokenDemand(breach, name, each.numa)
-        common_to_all &= common
-        numa |= each.numa
+            return BrokenDemand(breach, part.name, part.covered.numa)
+        if part.together:
+            common_to_all &= common
+            numa |= part.covered.numa
     return BrokenDemand(breach, None, numa) if together and not common_to_all else None
 
 
@@ -185,7 +274,7 @@ def _numa_parts(_machine: Machine, held: Held) -> Iterator[int]:
     for mask in (held.cpus, *held.memory):
         if mask:
             yield mask if mask.bit_count() == 1 else 0
-    yield from held.devices
+    yield from (local for _, local in held.devices)
 
 
 def _socket_parts(machine: Machine, held: Held) -> Iterator[int]:
@@ -194,15 +283,15 @@ def _socket_parts(machine: Machine, held: Held) -> Iterator[int]:
         yield held.sockets if held.sockets.bit_count() == 1 else 0
     for block in held.memory:
         yield reduce(and_, (machine.numa_sockets.get(numa, 0) for numa in iter_bits(block)), -1)
-    yield from (machine.socket_bits_in_numa(device) for device in held.devices)
+    yield from (machine.socket_bits_in_numa(local) for _, local in held.devices)
 
 
-def _remote(held: Mapping[str, Held], shared: Held) -> BrokenDemand | None:
-    with_cpus = [(name, each) for name, each in held.items() if each.cpus]
-    if not with_cpus and not shared.cpus:
+def _remote(parts: Sequence[_CheckedPart], shared: Held) -> BrokenDemand | None:
+    """The first container with exclusive CPUs whose memory is not on all their NUMA nodes, and only there."""
+    for name, held in ((part.name, part.held) for part in parts):
+        memory = held.memory or shared.memory
+        if held.cpus and reduce(or_, memory, 0) != held.cpus:
+            return BrokenDemand(Breach.REMOTE_MEMORY, name, held.numa)
+    if parts and not any(part.held.cpus or part.held.memory for part in parts):
         return BrokenDemand(Breach.NOT_PLACED, None, 0)
-    for name, each in with_cpus:
-        memory = each.memory or shared.memory
-        if not memory or any(block & ~each.cpus for block in memory):
-            return BrokenDemand(Breach.REMOTE_MEMORY, name, each.numa)
     return None

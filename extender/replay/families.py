@@ -11,10 +11,10 @@ Rules of this file
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Final
 
 from extender.replay.budget import UNLIMITED, Budget
+from extender.replay.caches import remembered
 from extender.replay.sets import iter_bits
 
 MAX_NUMA_NODES: Final = 16
@@ -97,7 +97,12 @@ class Universe:
         return self.family(inner.masks(family))
 
 
-@lru_cache(maxsize=256)
+_SMALL: Final = 8
+"""A universe of up to this many ids has families of 32 bytes, and one of `MAX_NUMA_NODES` such of 8 KiB."""
+_FEW_KINDS: Final = 16
+
+
+@remembered(256, 32, lambda ids: len(ids) > _SMALL)
 def universe(ids: tuple[int, ...]) -> Universe:
     """The universe of these ascending ids, at most MAX_NUMA_NODES."""
     assert len(ids) <= MAX_NUMA_NODES
@@ -120,7 +125,7 @@ def _by_width(ids: int) -> tuple[int, ...]:
     return tuple(families)
 
 
-@lru_cache(maxsize=8192)
+@remembered(8192, 512, lambda amounts, _wanted: len(amounts) > _SMALL)
 def at_least(amounts: tuple[int, ...], wanted: int) -> int:
     """The family of the subsets of positions whose amounts add up to *wanted* or more; none is negative.
 
@@ -148,7 +153,7 @@ def at_least(amounts: tuple[int, ...], wanted: int) -> int:
     return build(len(amounts), wanted)
 
 
-@lru_cache(maxsize=8192)
+@remembered(4096, 64, lambda ids, kinds, _wanted: len(ids) > _SMALL or len(kinds) > _FEW_KINDS)
 def touching_at_least(ids: tuple[int, ...], kinds: tuple[tuple[int, int], ...], wanted: int) -> int:
     """The family of the subsets of *ids* that touch *wanted* things or more; kinds are (raw mask, how many).
 

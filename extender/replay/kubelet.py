@@ -15,7 +15,7 @@ from extender.replay.sets import MAX_NUMA_ID
 from extender.replay.verdict import Certainty
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Kubelet:
     """A running kubelet's constants. CPU sets are raw bits.
 

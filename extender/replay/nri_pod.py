@@ -19,11 +19,10 @@ def nri_pod(pod: Pod, qos: QOSClass, rules: Rules) -> NriPod:
         qos=QoS(qos.value),
         labels=metadata.labels,
         annotations=metadata.annotations,
-        documents=metadata.documents,
-        annotated_resources=metadata.annotated_resources,
         device_nodes={},
+        late=metadata.late,
     )
-    return NriPod(seen, _containers(pod, rules), metadata.is_too_long)
+    return NriPod(seen, _containers(pod, rules), metadata.excess)
 
 
 def _containers(pod: Pod, rules: Rules) -> tuple[UnplacedContainer, ...]:

@@ -10,7 +10,7 @@ Mirrors: `component-helpers/resource`.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.replay.demand import NO_DEMAND, Demand
 from extender.replay.nri.objects import NO_METADATA, Metadata
@@ -28,7 +28,15 @@ class ContainerKind(StrEnum):
     APP = "app"
 
 
-Claimed = Mapping[str, tuple[int, ...]]
+class ClaimedDevice(NamedTuple):
+    """A device that a DRA driver gives. `numa`: raw bits of the NUMA nodes that it is local to, 0: not known."""
+
+    numa: int
+    is_cpus: bool = False
+    """Whether it stands for exclusive CPUs, on this NUMA node."""
+
+
+Claimed = Mapping[str, tuple[ClaimedDevice, ...]]
 """See `PodRequest.claimed`."""
 
 
@@ -66,7 +74,8 @@ class Pod:
     `spec.resources` has no amounts. `created_at`: Unix seconds, None if unknown: a kubelet that starts admits older
     pods first. `demand`: the alignment that the pod demands, which no kubelet reads. `metadata`: the parts that the NRI
     topology-aware policy reads. `is_node_critical`: its priority class is `system-node-critical`. `claimed`: the
-    devices that DRA drivers have allocated to it on the node in question, as `PodRequest`.
+    devices that DRA drivers have allocated to it on the node in question, as `PodRequest`. `weight_bytes`: about how
+    much memory it takes, with what may be parsed of its annotations; for those who keep pods.
     """
 
     uid: str
@@ -81,6 +90,12 @@ class Pod:
     metadata: Metadata = NO_METADATA
     is_node_critical: bool = False
     claimed: Claimed = field(default_factory=dict)
+    weight_bytes: int = field(default=1500, compare=False)
+
+    @property
+    def wants_devices(self) -> bool:
+        """Whether a container requests an extended resource."""
+        return any("/" in name for container in self.containers for name in container.limits_milli)
 
     @property
     def has_claims(self) -> bool:
@@ -90,7 +105,8 @@ class Pod:
     @property
     def nri_shape(self) -> tuple[object, ...]:
         """What a node with the NRI topology-aware policy reads besides `shape`; labels matter to later pods only."""
-        return self.namespace, tuple(sorted(self.metadata.annotations.items())), self.is_node_critical
+        known = self.metadata
+        return self.namespace, tuple(sorted(known.annotations.items())), known.excess, self.is_node_critical
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -163,8 +179,8 @@ class PodRequest:
 
     `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `pod_level` is set only if the
     managers allocate pod-level resources. `aligned` is False if no manager allocates anything for it. `nri`: the pod as
-    the NRI topology-aware policy sees it. `claimed`: the NUMA node of each device that DRA drivers have allocated to
-    it, as raw bits by container, 0 for an unknown one; no manager reads it, only the pod's own demand covers it.
+    the NRI topology-aware policy sees it. `claimed`: the devices that DRA drivers have allocated to it, by container;
+    no manager reads it, only the pod's own demand covers it.
     """
 
     uid: str

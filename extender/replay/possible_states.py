@@ -7,7 +7,7 @@ Rules of this file
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from extender.replay.admission import Outcome, release_pods
@@ -22,6 +22,8 @@ from extender.replay.state import ManagerState
 class PossibleStates:
     """`states`: empty if no verdict is possible. `complete`: whether these are all states.
 
+    `contradictory`: the report that they rest on contradicts itself; `complete` is False then.
+
     `in_turn`: the NRI topology-aware policy has yet to place containers of other pods. It may place them between those
     of the next pod, so that a verdict on that pod is never more than possible.
     """
@@ -29,6 +31,7 @@ class PossibleStates:
     states: tuple[ManagerState, ...] = ()
     complete: bool = True
     in_turn: bool = False
+    contradictory: bool = False
 
     @property
     def first(self) -> ManagerState | None:
@@ -44,7 +47,7 @@ class PossibleStates:
     def key(self) -> object:
         """Equal for possible states that give the same verdict for every new pod."""
         one = self.states[0].key if len(self.states) == 1 else frozenset(state.key for state in self.states)
-        return one, self.complete, self.in_turn
+        return one, self.complete, self.in_turn, self.contradictory
 
     def admit(
         self, kubelet: Kubelet, request: PodRequest, *, max_replays: int = MAX_REPLAYS, budget: Budget | None = None
@@ -56,7 +59,7 @@ class PossibleStates:
         """The states after these pods are gone."""
         gone = sorted(uids)
         after = {s.key: s for s in (release_pods(state, gone) for state in self.states)}
-        return type(self)(tuple(after.values()), self.complete, self.in_turn)
+        return replace(self, states=tuple(after.values()))
 
 
 NO_STATES: Final = PossibleStates()

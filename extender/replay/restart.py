@@ -16,7 +16,7 @@ from typing import Final
 
 from extender.replay.admission import Outcome, admit
 from extender.replay.kubelet import Kubelet
-from extender.replay.observed import CPU_FIELD, ObservedStateError, check_observed
+from extender.replay.observed import CPU_FIELD, ObservedStateError, check_at_start
 from extender.replay.pod import PodRequest
 from extender.replay.startup import initial_state
 from extender.replay.state import DeviceState, ManagerState
@@ -123,7 +123,7 @@ def _invalid(kubelet: Kubelet, state: ManagerState, name: str) -> str:
         if reason := _changed_memory(kubelet, state):
             return reason
     try:
-        check_observed(kubelet, only)
+        check_at_start(kubelet, only)
     except ObservedStateError as error:
         where = error.field.removeprefix(f"{CPU_FIELD}.").removeprefix("state.memory_manager_state.")
         return f"{where}: {error.reason}"

@@ -46,6 +46,8 @@ _GATE_SINCE: Final[Mapping[str, int]] = {
     "PodLevelResourcesFixKubeletQOSClass": 37,
 }
 _GATE_LOCKED_SINCE: Final[Mapping[str, int]] = {
+    "CPUManager": 26,
+    "TopologyManager": 27,
     "TopologyManagerPolicyOptions": 32,
     "MemoryManager": 32,
     "CPUManagerPolicyOptions": 33,
@@ -57,7 +59,12 @@ _GATE_LOCKED_SINCE: Final[Mapping[str, int]] = {
     "NodeDeclaredFeatures": 37,
 }
 """Gates that exist from this minor on, and gates that are locked on from this minor on."""
-_GATE_REMOVED_SINCE: Final[Mapping[str, int]] = {"SidecarContainers": 37}
+_GATE_REMOVED_SINCE: Final[Mapping[str, int]] = {
+    "TopologyManager": 29,
+    "CPUManager": 33,
+    "MemoryManager": 36,
+    "SidecarContainers": 37,
+}
 
 
 class UnknownVersionError(ValueError):

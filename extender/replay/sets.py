@@ -4,14 +4,18 @@ Linux writes such a set as a list: `0-3,8`.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Final
+
+from extender.replay.caches import remembered
 
 MAX_NUMA_ID: Final = 63
 """The largest NUMA id that the kubelet's bit mask can hold."""
 
-MAX_CPU_ID: Final = 65_535
-"""Bound on CPU ids in input, so that no document can ask for an enormous int. Linux itself stops at 8192."""
+MAX_CPU_ID: Final = 8191
+"""Bound on CPU ids in input, so that no document can ask for an enormous int. It is that of Linux (NR_CPUS 8192)."""
+
+_MAX_RANGE: Final = 19
+"""Characters of a range of two ids with 9 digits each."""
 
 
 def iter_bits(bits: int) -> Iterator[int]:
@@ -61,16 +65,16 @@ def parse_list(text: str, max_id: int = MAX_CPU_ID) -> int:
         return bits
     for part in text.split(","):
         try:
-            bits |= _range_bits(part, max_id)
+            bits |= _range_bits(part.strip(), max_id)
         except ValueError as error:
             raise ValueError(f"{part!r} in list {_shorten(text)!r} {error}") from None
     return bits
 
 
-@lru_cache(4096)
+@remembered(4096, 0, lambda part, _max_id: len(part) > _MAX_RANGE)
 def _range_bits(part: str, max_id: int) -> int:
     """The bits of one range. The lists of a node's containers, and those of equal nodes, have many in common."""
-    first_text, dash, last_text = part.strip().partition("-")
+    first_text, dash, last_text = part.partition("-")
     last_text = last_text if dash else first_text
     if not (first_text.isascii() and first_text.isdigit() and last_text.isascii() and last_text.isdigit()):
         raise ValueError("is neither a number nor a range")

@@ -2,8 +2,6 @@
 
 Rules of this file
 - Every refusal is a `KubeletConfigError` naming the field, with the kubelet's own text if it has one.
-- A state read from a node is checked as the kubelet checks its own checkpoints on startup (`check_observed`): no
-  verdict is ever computed from a state that contradicts the machine.
 
 Mirrors: kubelet `cm/{cpumanager,memorymanager}` NewManager and validateState, `cm/topologymanager` NewManager.
 """

@@ -56,6 +56,12 @@ class Reason(StrEnum):
     """Not a status: the replay reached the caller's deadline. The kubelet may admit the pod."""
 
 
+MANAGERS_REASONS: Final = frozenset(
+    {Reason.TOPOLOGY_AFFINITY, Reason.SMT_ALIGNMENT, Reason.UNEXPECTED_ADMISSION, Reason.EMPTY_POD_SHARED_POOL}
+)
+"""The status reasons of pods that the kubelet's resource managers refuse."""
+
+
 class Provider(StrEnum):
     """The component that refuses."""
 

@@ -3,7 +3,8 @@
 Rules of this file
 - One client serves watches, bindings, token reviews, the lease and the annotations.
 - The service is not ready until the first list is complete, because pods that are not listed yet hold resources.
-- If a watch has ended for good or is silent for too long, every node is stale. The known state is kept.
+- If a watch has ended for good or makes no progress for too long, every node is stale. The known state is kept. If the
+  server answers meanwhile, the service is not ready: another process may fare better.
 """
 
 import asyncio
@@ -22,12 +23,12 @@ from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.dynamic_resources import CLAIMS, SLICES, DynamicDevicesFeed
-from extender.kube.feed import ClusterFeed
-from extender.kube.groups import GroupFeed, sized_objects
+from extender.kube.feed import ClusterFeed, Refused, read_shape
+from extender.kube.groups import GroupFeed, group_of_record, sized_objects
 from extender.kube.handoff import LoopHandoff
 from extender.kube.namespaces import NAMESPACES, LabelledNamespace, NamespaceFeed
 from extender.kube.node_annotations import NodeToucher
-from extender.kube.node_context import WatchedSurroundings
+from extender.kube.node_context import WatchedSurroundings, requests_of
 from extender.kube.nodes import NODES, NodeObject
 from extender.kube.nominated import NOMINATED, NominatedFeed
 from extender.kube.pdbs import BUDGETS
@@ -35,10 +36,9 @@ from extender.kube.pods import PODS, PodRecord
 from extender.kube.running import WatchedPods
 from extender.kube.siblings import Siblings
 from extender.kube.topologies import BATCH, TOPOLOGIES, TopologyFeed
-from extender.kube.watch import Watch, WatchSettings
+from extender.kube.watch import Watch, WatchSettings, WatchStatus
 from extender.questions.node_context import WatchedPod
-from extender.replay.pod import Pod
-from extender.runtime.janitor import Janitor
+from extender.runtime.janitor import Janitor, is_refused_for_topology
 from extender.runtime.leadership import leadership
 from extender.runtime.pod_events import PodEvents
 from extender.runtime.requeue import Requeuer
@@ -50,6 +50,8 @@ LOG: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0
 IDLE_SHARE: Final = 0.8
 """Share of the silence that makes nodes stale. A quiet stream is reopened after it, to show that the server runs."""
+_NEEDED: Final = ("pods", "nodes")
+"""Watches without which nothing is known for certain."""
 T = TypeVar("T")
 
 
@@ -63,6 +65,7 @@ class ClusterWatches:
         service.surroundings.use(self._surroundings)
         demands = service.scheduling.demands
         self._feed = ClusterFeed(service.known.nodes, service.known.pods, service.clock, service.records.barrier.seen)
+        self._feed.young_seconds = service.settings.young_node_seconds
         self._feed.demands, self._feed.on_refused = demands, self._note_refused
         self._feed.on_dropped = service.audit.forget
         self._feed.pods_on = self._pods_on
@@ -76,7 +79,7 @@ class ClusterWatches:
         self._handoffs: list[LoopHandoff[Any]] = []
         self._watches: dict[str, Watch[Any]] = {
             "nodes": Watch(client, NODES, self._handoff(self._take_nodes), settings),
-            "pods": Watch(client, PODS, self._handoff(self._take_pods), settings),
+            "pods": Watch(client, replace(PODS, check=read_all), self._handoff(self._take_pods), settings),
             "nominations": Watch(client, NOMINATED, self._handoff(nominated.apply), settings),
             "budgets": Watch(client, BUDGETS, self._handoff(self._running.apply_budgets), settings),
         }
@@ -123,17 +126,27 @@ class ClusterWatches:
         states = {name: watch.status() for name, watch in self._watches.items()}
         if states["pods"].failures:
             service.known.link.note_failure(service.clock())
+        else:
+            service.known.link.note_progress(service.clock() - states["pods"].silent_seconds)
         broken = [f"the watch of {name} has ended: {state.broken}" for name, state in states.items() if state.broken]
         unsynced = not (feed.pods_complete and feed.nodes_complete)
         unlabelled = self._needs_namespaces and not self._namespaces.complete
-        silent = max(states[name].silent_seconds for name in ("pods", "nodes"))
+        limit = service.settings.watch_silent_seconds
+        late = {name: state for name, state in states.items() if state.silent_seconds > limit}
+        heard = [name for name in _NEEDED if name in late and late[name].heard_seconds <= limit]
+        service.known.link.late = tuple(late)
+        service.known.link.stalled = _stalled_text(heard[0], late[heard[0]]) if heard else ""
+        service.known.link.unread = {name: len(state.unread) for name, state in states.items() if state.unread}
+        for name, state in states.items():
+            service.metrics.watch_silence.labels(name).set(state.silent_seconds)
+            service.metrics.unread_objects.labels(name).set(len(state.unread))
         missing = "pods and nodes" if unsynced else "namespaces" if unlabelled else ""
         service.known.link.trouble = f"{missing} are not listed yet" if missing else broken[0] if broken else ""
-        quiet = bool(broken) or silent > service.settings.watch_silent_seconds
+        quiet = bool(broken) or any(name in late for name in _NEEDED)
         if not unsynced:
             service.known.nodes.set_watching(Watching.SILENT if quiet else Watching.LIVE, service.clock())
         topologies = states.get("topologies")
-        if topologies and not topologies.broken and topologies.silent_seconds <= service.settings.watch_silent_seconds:
+        if topologies and not topologies.broken and "topologies" not in late:
             self._topologies.confirm()
             service.metrics.topology_faults.set(len(self._topologies.trouble))
         service.known.nodes.expire(service.clock())
@@ -166,9 +179,12 @@ class ClusterWatches:
     def _pods_on(self, node_name: str) -> Sequence[WatchedPod] | None:
         return self._surroundings(node_name).pods
 
-    def _note_refused(self, node_name: str, pod: Pod, reason: str, now: float) -> None:
-        self._service.records.refusals.note(node_name, pod, reason, now)
-        self._siblings.note_refused(node_name, pod, reason)
+    def _note_refused(self, refused: Refused) -> None:
+        self._service.records.refusals.note(
+            refused.node_name, refused.pod, refused.reason, refused.at, is_ours=refused.is_ours
+        )
+        if refused.is_ours:
+            self._siblings.note_refused(refused.node_name, refused.pod)
 
     def _take_nodes(self, batch: Batch[NodeObject]) -> None:
         was_complete = self._feed.nodes_complete
@@ -181,6 +197,19 @@ class ClusterWatches:
     def _take_namespaces(self, batch: Batch[LabelledNamespace]) -> None:
         self._namespaces.apply(batch)
         self.check()
+
+
+def read_all(record: PodRecord) -> None:
+    """Read all that the consumers of the watch read later. Raises whatever they would raise."""
+    read_shape(record.reduced)
+    requests_of(record.reduced)
+    group_of_record(record)
+    is_refused_for_topology(record)
+
+
+def _stalled_text(name: str, state: WatchStatus) -> str:
+    seconds = round(state.silent_seconds)
+    return f"the watch of {name} has made no progress for {seconds} s, although the API server answers: {state.trouble}"
 
 
 def watch_settings(settings: Settings) -> WatchSettings:

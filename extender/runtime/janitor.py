@@ -23,22 +23,12 @@ from extender.config.settings import Settings
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import Requester, path_of
 from extender.kube.errors import ApiError, KubeError
-from extender.kube.feed import REJECTED
 from extender.kube.pods import PodRecord
 from extender.observability.metrics import Metrics
-from extender.replay.verdict import Reason
+from extender.replay.verdict import MANAGERS_REASONS
 
 LOG: Final = logging.getLogger(__name__)
 MAX_KEPT: Final = 10_000
-REASONS: Final = frozenset(
-    each.value
-    for each in (
-        Reason.TOPOLOGY_AFFINITY,
-        Reason.SMT_ALIGNMENT,
-        Reason.UNEXPECTED_ADMISSION,
-        Reason.EMPTY_POD_SHARED_POOL,
-    )
-)
 REPLACED_BY: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
 """Kinds whose controllers replace a failed pod and do not count it."""
 
@@ -116,7 +106,7 @@ class Janitor:
 
 def is_refused_for_topology(record: PodRecord) -> bool:
     """Whether the kubelet refused the pod for its topology, and a controller of `REPLACED_BY` owns it."""
-    if record.phase != "Failed" or record.reason not in REASONS or not record.message.startswith(REJECTED):
+    if not record.is_rejected or record.refusal not in MANAGERS_REASONS:
         return False
     owners = record.manifest()["metadata"].get("ownerReferences", ())
     kinds = {owner["kind"] for owner in owners}

@@ -13,10 +13,12 @@ Rules of this file
   refuse this one, the pod is deferred for up to `defer_seconds`, and filter offers it other nodes. Just after an outage
   of the API server such ends are many, and the pod is deferred until kubelets have reported them.
 - On its nominated node a pod waits within the call, up to `wait_seconds`, while only leaving pods are in its way: after
-  an error kube-scheduler would clear the nomination, and other pods could take the room. A pod also waits where the
-  node's totals do not suffice, because of pods that have just ended. Few calls wait at a time.
+  an error kube-scheduler would clear the nomination, and other pods could take the room. A pod also waits where an
+  objector expects that its reason passes soon. Few calls wait at a time.
+- What the node's pods in flight and this one lead to can take long to compute (`late_projections`). The call waits for
+  it, up to `judge_seconds` before and after the room is reserved; then the pod is refused for now.
 - A node whose kubelet is stopped or has just started takes no replayed pod, for a bounded time.
-- A pod of a group is bound when all pods of the group have come and fit. It waits for them within the call as well.
+- Each objector may keep the pod away from the node, in the order of the list; see `objections`.
 """
 
 import logging
@@ -41,13 +43,10 @@ from extender.scheduling.binder import (
     NotBound,
     PodBound,
 )
-from extender.scheduling.cached_judge import CachedJudge, Offload
-from extender.scheduling.claims import ClaimCheck
-from extender.scheduling.gangs.gangs import HELD, INCOMPLETE, Gangs
-from extender.scheduling.gangs.record import Hold
+from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.locks import NodeLocks, SharedBudget, WaitingPlaces
-from extender.scheduling.node_totals import NodeTotals, TotalsFit
-from extender.scheduling.nominator import Nominator
+from extender.scheduling.objections import BindCall, Objector
+from extender.scheduling.offload import Offload
 from extender.scheduling.placement_annotation import ANNOTATION, placement_annotation
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.reservation import Reservation
@@ -58,12 +57,7 @@ _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 0.4
 """How soon a waiting call checks again; the pause doubles, because each check costs replays."""
 
 UNSETTLED: Final = NotBound(f"{RefusalReason.UNSETTLED.text}; {RETRY}", BindFailure.UNSETTLED)
-TOTALS: Final = NotBound(
-    f"pods that have ended may still count in the kubelet's totals of the node; {RETRY}", BindFailure.TOTALS
-)
-PROMISED: Final = NotBound(f"{RefusalReason.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
-STARTING: Final = NotBound(f"the node's kubelet is starting and releases nothing yet; {RETRY}", BindFailure.STARTING)
-RACED: Final = NotBound(f"places for the pods of a group were just held on the node; {RETRY}", BindFailure.GROUP)
+STARTING: Final = NotBound(f"{RefusalReason.STARTING.text}; {RETRY}", BindFailure.STARTING)
 STOPPED: Final = MaybeBound("the call has ended before its outcome was known")
 NO_ACCESS: Final = NotBound(
     "this extender has no access to the API server: leave `bindVerb` out", BindFailure.NO_ACCESS
@@ -104,18 +98,15 @@ class Bind:
         pods: PodRegistry,
         link: ApiServerLink,
         judge: CachedJudge,
-        nominator: Nominator,
-        totals: NodeTotals,
-        gangs: Gangs | None,
-        claims: ClaimCheck | None,
+        objectors: Sequence[Objector],
         *,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         offload: Offload,
     ) -> None:
         self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
-        self._judge, self._nominator, self._totals, self._gangs = judge, nominator, totals, gangs
-        self._claims, self._clock, self._sleep, self._offload = claims, clock, sleep, offload
+        self._judge, self._objectors, self._clock = judge, objectors, clock
+        self._sleep, self._offload = sleep, offload
         self._locks = NodeLocks()
         self._waiting = WaitingPlaces()
         self._admissions = SharedBudget(MAX_EXIT_ADMISSIONS, MAX_EXITS)
@@ -148,40 +139,35 @@ class Bind:
         """Whether the pod was refused for a reason that is likely to pass within the call; see the file's rules."""
         if not isinstance(outcome, NotBound):
             return False
-        if outcome.failure in (BindFailure.TOTALS, BindFailure.CLAIMS) or outcome is INCOMPLETE:
-            return True
         known = self._pods.get(args.PodUID)
-        nomination = known.nominated(self._clock())
-        if nomination is None or nomination.node_name != args.Node:
-            return False
-        return outcome.failure is BindFailure.UNSETTLED or (
-            outcome.failure is BindFailure.REFUSED
-            and await self._nominator.only_waits_for_leaving_pods(known, args.Node)
-        )
+        for objector in self._objectors:
+            if await objector.passes_soon(known, args.Node, outcome):
+                return True
+        return False
 
     async def _bind_locked(self, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
         """One attempt, under the node's lock."""
         pod = self._pod_to_bind(args)
         if not isinstance(pod, Pod):
             return pod
-        if self._gangs is None:
-            return await self._bind_pod(pod, args, binder)
         outcome: BindOutcome = STOPPED
         known = self._pods.get(pod.uid)
+        for objector in self._objectors:
+            pod = objector.pre_bind(pod, args.Node)
+        call = BindCall(pod, args.Node, known)
         try:
-            outcome = await self._bind_pod(pod, args, binder)
+            outcome = await self._bind_pod(call, args, binder)
         finally:
-            self._gangs.end_binding(known, args.Node, outcome)
+            for objector in self._objectors:
+                objector.post_bind(call, outcome)
         return outcome
 
-    async def _bind_pod(self, pod: Pod, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
+    async def _bind_pod(self, call: BindCall, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
         """Reserve the pod's room, and send the binding."""
-        if self._claims is not None:
-            pod = self._claims.with_devices(pod, args.Node)
-        with Reservation(self._cluster, self._pods, pod, args.Node, self._clock) as reservation:
+        with Reservation(self._cluster, self._pods, call.pod, call.node_name, self._clock) as reservation:
             if reservation.is_repeat:
                 reservation.reserve()
-            elif (refused := await self._reserve_beside_groups(reservation)) is not None:
+            elif (refused := await self._reserve(call, reservation)) is not None:
                 return refused
             outcome = await self._send(reservation, binder)
         if not isinstance(outcome, PodBound):
@@ -207,67 +193,29 @@ class Bind:
             return NotBound(f"there is no node {args.Node}", BindFailure.UNKNOWN_NODE)
         return pod
 
-    async def _reserve_beside_groups(self, reservation: Reservation) -> NotBound | None:
-        """As `_reserve`, where places are held: the pod must keep off them, or have one and not be the only one."""
-        gangs, pod, node_name = self._gangs, reservation.pod, reservation.node_name
-        known = self._pods.get(pod.uid)
-        if gangs is None or (known.group is None and not gangs.groups.held):
-            return await self._reserve(reservation)
-        if (refused := await gangs.admit(known)) is not None:
-            if refused.failure is BindFailure.UNSETTLED:
-                self._pods.defer_for_exits(pod.uid, node_name, self._clock())
-            return refused
-        held = gangs.holds_on(node_name)
-        if await gangs.room.is_taken_by(pod, known.priority, known.group, node_name):
-            return HELD
-        return await self._reserve(reservation, held)
-
-    async def _reserve(self, reservation: Reservation, held: Sequence[Hold] = ()) -> NotBound | None:
-        """Check that the node admits the pod and reserve its room; None if that succeeded, else why not.
-
-        *held*: the places of groups on the node beside which the pod fits.
-        """
-        pod, node_name = reservation.pod, reservation.node_name
-        if await self._nominator.is_held_by_others(pod, self._pods.get(pod.uid).priority, node_name):
-            return PROMISED
-        if self._settings.certain_only and self._defers_for_totals(pod, node_name):
-            return TOTALS
-        if self._claims is not None and self._claims.concerns(pod):
-            obstacle = await self._claims.obstacle(pod, node_name)
-            if obstacle is not None:
-                return obstacle
+    async def _reserve(self, call: BindCall, reservation: Reservation) -> NotBound | None:
+        """Check that the node admits the pod and reserve its room; None if that succeeded, else why not."""
+        pod, node_name = call.pod, call.node_name
+        for objector in self._objectors:
+            if (refused := await objector.permit(call)) is not None:
+                return refused
         judgement = await self._judge.answer_node(pod, node_name, self._settings.judge_seconds)
         is_replayed = judgement.merit is not None
         if is_replayed and node_name in self._cluster.starting(self._clock()):
             return STARTING
         if judgement.refusal is not None:
             return NotBound(f"{judgement.refusal.text}; {RETRY}", BindFailure.REFUSED)
-        if self._gangs is not None and self._gangs.holds_on(node_name) != held:
-            return RACED
+        for objector in self._objectors:
+            if (refused := objector.reserve(call)) is not None:
+                return refused
         reservation.reserve()
-        if not self._settings.certain_only or (
-            reservation.is_safe and not (is_replayed and await self._defers_for_exits(pod, node_name))
-        ):
+        if not self._settings.certain_only:
+            return None
+        await self._judge.projections.settled(node_name, self._settings.judge_seconds)
+        if reservation.is_safe and not (is_replayed and await self._defers_for_exits(pod, node_name)):
             return None
         reservation.roll_back()
         return UNSETTLED
-
-    def _defers_for_totals(self, pod: Pod, node_name: str) -> bool:
-        """Whether the node's totals are too small for the pod now. If so, the pod is recorded as deferred.
-
-        If they are large enough without the finished pods, the pod waits until those are gone. Otherwise kube-scheduler
-        may have learned of a pod's end before this service, which will learn of it soon. Totals that stay too small and
-        unchanged for long are wrong, not late: then kube-scheduler's own check decides. How long the pod itself has
-        waited does not matter.
-        """
-        now = self._clock()
-        fit, unchanged_seconds = self._totals.fit(pod, node_name, now)
-        if fit is TotalsFit.TOO_LITTLE and not self._link.may_miss_exits(now):
-            fit = TotalsFit.TOO_LITTLE if unchanged_seconds < self._settings.defer_seconds else TotalsFit.ENOUGH
-        if fit is TotalsFit.ENOUGH:
-            return False
-        self._pods.defer(pod.uid, node_name, now)
-        return True
 
     async def _defers_for_exits(self, pod: Pod, node_name: str) -> bool:
         """Whether bind waits because the end of another pod may change the verdict. If so, the pod is deferred."""
@@ -276,7 +224,7 @@ class Bind:
         if risk is not ExitRisk.ANY_EXIT:
             return risk is ExitRisk.CHANGED
         deferred_seconds = self._pods.defer_for_exits(pod.uid, node_name, now)
-        return deferred_seconds < self._settings.defer_seconds or self._link.may_miss_exits(now)
+        return deferred_seconds < self._settings.defer_seconds or self._link.may_miss_exits(node_name, now)
 
     async def _exit_risk(self, pod: Pod, node_name: str, now: float) -> ExitRisk:
         """Whether the pod is still certain to be admitted if any single other pod exits unobserved."""
@@ -296,11 +244,11 @@ class Bind:
         try:
             outcome = await binder.bind(self._binding(pod, reservation.node_name))
         except BaseException:  # cancelled: the API server may have the binding, and the reservation ends in doubt
-            self._link.note_failure(self._clock())
+            self._link.note_failure(self._clock(), reservation.node_name)
             raise
         reservation.settle(outcome)
         if isinstance(outcome, MaybeBound) or (isinstance(outcome, NotBound) and outcome.failure is BindFailure.FAILED):
-            self._link.note_failure(self._clock())
+            self._link.note_failure(self._clock(), reservation.node_name)
         return outcome
 
     def _binding(self, pod: Pod, node_name: str) -> Binding:

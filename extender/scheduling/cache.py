@@ -1,8 +1,8 @@
 """Judgements by pod shape and class of nodes.
 
 Rules of this file
-- Bounded: at most `max_judgements` are held. The pod shape that was used longest ago is dropped first, with all of its
-  judgements.
+- Bounded: at most `max_judgements` are held, and a pod shape counts as one for each `JUDGEMENT_BYTES` that it takes.
+  The pod shape that was used longest ago is dropped first, with all of its judgements.
 - Classes are immutable and their ids are never reused, so no entry becomes wrong.
 - The judged pod has no UID of a real pod. A node that already holds a replica would otherwise answer for that replica.
 """
@@ -22,6 +22,9 @@ from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 Judgements = Mapping[int, Judgement]
 """Judgements of one pod shape, by class id."""
 
+MAX_SLOW: Final = 1_000
+"""Of how many classes it is kept for a pod shape that their replay takes long."""
+JUDGEMENT_BYTES: Final = 100
 MAX_COLUMNS: Final = 16
 """For how many pod shapes the judgements are also kept by slot: 16 bytes for each node and shape."""
 
@@ -29,12 +32,16 @@ MAX_COLUMNS: Final = 16
 class ShapeJudgements:
     """The judgements of one pod shape."""
 
-    __slots__ = ("_different", "judgements", "key", "shape")
+    __slots__ = ("_different", "judgements", "key", "own_weight", "shape", "shares")
 
     def __init__(self, pod: Pod, key: object) -> None:
         self.key: Final = key
         self.shape: Final = PodShape(replace(pod, uid=SHAPE_UID))
         self.judgements: Final[dict[int, Judgement]] = {}
+        self.shares: Final[BoundedMap[int, int]] = BoundedMap(MAX_SLOW)
+        """How many shares of steps the classes had whose replay takes long, by class id; see `replays`."""
+        self.own_weight: Final = 1 + pod.weight_bytes // JUDGEMENT_BYTES
+        """As how many judgements the shape itself counts."""
         self._different: Final[dict[Judgement, Judgement]] = {}
 
     def add(self, judgements: Judgements) -> None:
@@ -61,7 +68,7 @@ class JudgementCache:
         self._shapes: OrderedDict[object, ShapeJudgements] = OrderedDict()
         self._columns: BoundedMap[ShapeJudgements, Column] = BoundedMap(MAX_COLUMNS)
         self._held = 0
-        """Judgements held, and one for each shape."""
+        """Judgements held, and the weights of the shapes."""
 
     def __len__(self) -> int:
         return self._held
@@ -76,7 +83,7 @@ class JudgementCache:
         if found is None:
             found = ShapeJudgements(pod, key)
             self._shapes[found.key] = found
-            self._held += 1
+            self._held += found.own_weight
             self._make_room()
         else:
             self._shapes.move_to_end(found.key)
@@ -103,10 +110,6 @@ class JudgementCache:
             self._held += added
             self._make_room()
 
-    def has(self, entry: ShapeJudgements) -> bool:
-        """Whether the entry is still in the cache."""
-        return self._shapes.get(entry.key) is entry
-
     def column(self, entry: ShapeJudgements) -> Column:
         """The judgements of a shape by slot; an empty column if there is none. Only the last shapes used have one."""
         if self._shapes.get(entry.key) is not entry:  # dropped
@@ -119,7 +122,7 @@ class JudgementCache:
         while self._held > self._max and len(self._shapes) > 1:
             _, oldest = self._shapes.popitem(last=False)
             self._columns.pop(oldest, None)
-            self._held -= 1 + len(oldest.judgements)
+            self._held -= oldest.own_weight + len(oldest.judgements)
         if self._held > self._max:
             self._shapes.clear()
             self._columns.clear()

@@ -7,12 +7,10 @@ Rules of this file
 - A class that could not be judged counts as unknown. It is logged and counted once, with all that reproduces it.
 """
 
-import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -25,21 +23,30 @@ from extender.replay.pod import Pod
 from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.replay.verdict import Certainty
 from extender.scheduling.alike import alike
-from extender.scheduling.background import BackgroundJudging, BackgroundMetrics
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
 from extender.scheduling.columns import UNJUDGED, Column, Int64s, KeptCodes, Kinds
-from extender.scheduling.judge import BoundedJudge, follows_from_key
-from extender.scheduling.judgement import INDIFFERENT, Judgement, Trouble
+from extender.scheduling.judge import BoundedJudge, follows_from_key, merits_of
+from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, Trouble
 from extender.scheduling.known_names import KnownNames
+from extender.scheduling.late_projections import LateMetrics, LateProjections
 from extender.scheduling.name_positions import slots_of
+from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.records.unjudged import UnjudgedClasses
-from extender.scheduling.replays import Judged, judge_all, judge_quickly, likely_first, time_limit
+from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged
+from extender.scheduling.replays import (
+    LONG_SECONDS,
+    MAX_RESTING,
+    PAUSE_SHARE,
+    SLOW,
+    Judged,
+    judge_all,
+    judge_quickly,
+    shares_to_have,
+    time_limit,
+)
 from extender.wire.node_names import NodeNames
 
-LOG: Final = logging.getLogger(__name__)
-T = TypeVar("T")
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """The rules assumed for kubelets that have not reported."""
 MAX_KEPT_CODES: Final = 16
@@ -48,42 +55,19 @@ MAX_AT_ONCE: Final = 16
 """How many classes are judged on the event loop: those of the few nodes that changed since the last call of a shape."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
 """The judgement of classes that were not judged in time, if the settings pass them."""
-TOO_LATE: Final = Judgement(RefusalReason.LATE, Certainty.UNKNOWN)
-"""The judgement of classes whose own replay takes too long: only their nodes are left out."""
 NO_TURN: Final = Judgement(RefusalReason.NO_TURN, Certainty.UNKNOWN)
 """The judgement of classes that were not judged in time, if the settings refuse them."""
 CHANGING: Final = Judgement(RefusalReason.UNSETTLED, Certainty.UNKNOWN)
 """The judgement of a node that changes faster than it can be judged."""
 _MAX_ATTEMPTS: Final = 5
 """How often a node is judged that changes while it is judged."""
-_MAX_NAMES: Final = 5
-_MAX_SHAPE: Final = 1_500
-"""Characters of a pod shape in a log entry."""
-
-
-class LateNodes(StrEnum):
-    """What happens to nodes that were not judged in time."""
-
-    ERROR = "error"
-    """The call fails."""
-    REFUSE = "refuse"
-    """They are refused, and the call fails only if no other node is feasible."""
-    PASS = "pass"  # noqa: S105 - not a password
-    """They are feasible."""
 
 
 class NotReadyError(Exception):
     """The request cannot be answered now; the message says why."""
 
 
-class Offload(Protocol):
-    """Runs long work off the event loop."""
-
-    def __call__(self, work: Callable[..., T], /, *args: Any) -> Awaitable[T]:
-        """Run `work(*args)` elsewhere."""
-
-
-class JudgeMetrics(BackgroundMetrics, Protocol):
+class JudgeMetrics(LateMetrics, Protocol):
     """Counts replays."""
 
     def replayed(self, count: int) -> None:
@@ -117,6 +101,8 @@ class CachedJudge:
     """Judges pods on nodes of *cluster* with *judge*.
 
     *late_nodes*: what happens to nodes that were not judged in time. *clock*: seconds of the clock of all deadlines.
+    *cpu_clock*: seconds of CPU time of the thread that calls it. *ranking*: gives the same judgements with the merits
+    of the strategy; None: this one does.
     """
 
     def __init__(
@@ -130,16 +116,22 @@ class CachedJudge:
         clock: Callable[[], float],
         offload: Offload,
         late_nodes: LateNodes = LateNodes.ERROR,
+        cpu_clock: Callable[[], float] = lambda: 0.0,
+        ranking: "CachedJudge | None" = None,
     ) -> None:
         self.judge: Final = judge
         self.cache: Final = cache
         self.unjudged: Final = unjudged
         self._cluster = cluster
         self._metrics, self._clock, self._offload, self._late_nodes = metrics, clock, offload, late_nodes
+        self._cpu_clock = cpu_clock
+        self.ranking: Final = ranking or self
+        self._resting: BoundedMap[str, float] = BoundedMap(MAX_RESTING)
+        """Until when the pods of a namespace get no last shares."""
         self._names = KnownNames(cluster.index.names)
         self._kept: BoundedMap[tuple[Column, NodeNames], KeptCodes] = BoundedMap(MAX_KEPT_CODES)
-        self.background: Final = BackgroundJudging(
-            self._judge_until, cache.has, cluster.classes.has, metrics=metrics, clock=clock
+        self.projections: Final[LateProjections] = (
+            ranking.projections if ranking else LateProjections(cluster, offload=offload, metrics=metrics)
         )
 
     def entry(self, pod: Pod) -> ShapeJudgements:
@@ -156,35 +148,44 @@ class CachedJudge:
         return shape.is_aligned_anywhere((NEWEST_RULES, *self._cluster.classes.rules))
 
     async def answer(
-        self, entry: ShapeJudgements, classes: Collection[NodeClass], deadline: float | None = None
-    ) -> frozenset[int]:
+        self,
+        entry: ShapeJudgements,
+        classes: Collection[NodeClass],
+        deadline: float | None = None,
+        *,
+        is_any_feasible: bool = False,
+    ) -> None:
         """Judge those of *classes* that have no judgement yet. `entry.judgements` then has those judged in time.
 
-        Returns the ids of the classes whose own replay took too long. The other classes without a judgement were not
-        tried, for lack of time.
+        Of the others, `entry.shares` has those that were tried. *is_any_feasible*: a node of another class is. After a
+        long call, pods of the namespace get no last shares for some time, as if it were so.
         """
-        missing = entry.missing(classes)
-        if not missing:
-            return frozenset()
-        out_of_time = time_limit(self._clock, deadline)
-        with self.background.yielding():
-            judged = await self._judge_until(entry, missing, out_of_time)
-        for each in missing:
-            if each.id in judged.heavy:
-                self._report(entry.shape.pod, each, Trouble.TIME, "")
-        return judged.heavy
-
-    async def _judge_until(
-        self, entry: ShapeJudgements, classes: Sequence[NodeClass], out_of_time: Callable[[], bool]
-    ) -> Judged:
-        judged = await self._offload(judge_all, self.judge, entry.shape, classes, out_of_time, self.unjudged.is_heavy)
-        self._store(entry, classes, judged.judgements)
-        return judged
+        namespace, began = entry.shape.pod.namespace, self._clock()
+        is_any_feasible |= began < self._resting.get(namespace, began)
+        shares = shares_to_have(is_any_feasible=is_any_feasible)
+        due = [each for each in entry.missing(classes) if entry.shares.get(each.id, 0) < shares]
+        if not due:
+            return
+        judged: Judged = await self._offload(
+            judge_all,
+            self.judge,
+            entry.shape,
+            due,
+            time_limit(self._clock, deadline),
+            dict(entry.shares),
+            is_any_feasible,
+            self._cpu_clock,
+        )
+        entry.shares.update(judged.had)
+        if (seconds := self._clock() - began) > LONG_SECONDS and not is_any_feasible:
+            self._resting[namespace] = began + seconds * (1 + PAUSE_SHARE)
+        self._store(entry, due, judged.judgements)
 
     def answer_at_once(self, entry: ShapeJudgements, classes: Collection[NodeClass]) -> bool:
         """As `answer`, on the event loop, for replays that are short; whether all of *classes* are judged."""
         missing = entry.missing(classes)
-        self._store(entry, missing, judge_quickly(self.judge, entry.shape, missing))
+        short = [each for each in missing if each.id not in entry.shares]
+        self._store(entry, short, judge_quickly(self.judge, entry.shape, short))
         return not entry.missing(missing)
 
     async def answer_all(
@@ -195,23 +196,21 @@ class CachedJudge:
         *,
         is_any_feasible: bool = False,
     ) -> Judgements:
-        """A judgement for each of *classes*, the likely ones first; see `LateNodes` for those that were not in time.
+        """A judgement for each of *classes*; see `LateNodes` for those that were not in time.
 
-        What was not judged in time is judged in the background. *is_any_feasible*: another node of the call is.
+        *is_any_feasible*: another node of the call is.
 
         Raises:
             NotReadyError: classes had no turn before *deadline*, and their nodes are neither refused nor passed.
         """
-        missing = likely_first(entry.shape.pod, entry.missing(classes))
+        missing = entry.missing(classes)
         if not missing:
             return entry.judgements
-        slow = await self.answer(entry, missing, deadline)
+        await self.answer(entry, missing, deadline, is_any_feasible=is_any_feasible)
         left = entry.missing(missing)
         if not left:
             return entry.judgements
-        unheard = [each for each in left if each.id not in slow]
-        if unheard:
-            self.background.go_on(entry, unheard)
+        unheard = [each for each in left if each.id not in entry.shares]
         if self._late_nodes is LateNodes.PASS and not entry.shape.pod.demand.is_required:
             return {**entry.judgements, **{each.id: NOT_JUDGED for each in left}}
         is_any_feasible |= any(
@@ -220,9 +219,9 @@ class CachedJudge:
         if unheard and not (self._late_nodes is LateNodes.REFUSE and is_any_feasible):
             raise NotReadyError(
                 f"out of time with {len(unheard)} of {len(classes)} kinds of nodes to judge; "
-                "they are judged in the background, and the next attempt will find them done"
+                "the next attempt goes on with them"
             )
-        late = {each.id: TOO_LATE if each.id in slow else NO_TURN for each in left}
+        late = {each.id: SLOW if each.id in entry.shares else NO_TURN for each in left}
         return {**entry.judgements, **late}
 
     async def answer_nodes(
@@ -331,22 +330,34 @@ class CachedJudge:
         ids, found = index.ids[slots], list(alike(self._cluster.classes.free, entry.shape, index.places[slots]))
         if not found:
             return
-        firsts = snapshot.at(slots[[members[0] for members in found]])
+        firsts = snapshot.at(slots[[each.members[0] for each in found]])
         if not (len(firsts) <= MAX_AT_ONCE and self.answer_at_once(entry, firsts)):
-            await self.answer(entry, firsts, deadline)
+            await self.answer(entry, firsts, deadline, is_any_feasible=True)  # the others come next
         judged: list[tuple[list[int], Judgement]] = []
-        for first, members in zip(firsts, found, strict=True):
-            judgement = entry.judgements.get(first.id)
-            if judgement is not None and follows_from_key(self.judge, entry.shape, first):
+        by_merit: dict[int, Judgement] = {}
+        for first, each in zip(firsts, found, strict=True):
+            judgement, members = entry.judgements.get(first.id), each.members
+            if judgement is None:
+                continue
+            if follows_from_key(self.judge, entry.shape, first):
                 judged.append((ids[members].tolist(), judgement))
                 column.put(slots[members], ids[members], judgement)
+            elif judgement.merit is not None and len(members) > 1:
+                merits = merits_of(self.judge, entry.shape, first, each.group, each.rows)
+                of_merit = {merit: judgement._replace(merit=merit) for merit in set(merits or ())}
+                by_merit |= {i: of_merit[merit] for i, merit in zip(ids[members].tolist(), merits or (), strict=False)}
         self.cache.store_alike(entry, judged)
+        self.cache.store(entry, by_merit)
 
     async def answer_node(self, pod: Pod, node_name: str, seconds: float) -> Judgement:
-        """The judgement of one node in the state that it has when this returns. *seconds*: for each attempt."""
+        """The judgement of one node in the state that it has when this returns.
+
+        *seconds*: for each attempt, and before them until the node is no longer changing.
+        """
         entry = self.entry(pod)
         if not self.is_aligned(entry.shape):
             return INDIFFERENT
+        await self.projections.settled(node_name, seconds)
         for _ in range(_MAX_ATTEMPTS):
             node_class = self._class_of(node_name)
             if self.answer_at_once(entry, (node_class,)):
@@ -368,7 +379,9 @@ class CachedJudge:
         for each in classes:
             judgement = judgements.get(each.id)
             if judgement is not None and judgement.trouble is not None:
-                settled[each.id] = judgement._replace(detail="")
+                is_slow = judgement.trouble is Trouble.STEPS and judgement.certainty is Certainty.UNKNOWN
+                is_left_out = is_slow and self._late_nodes is not LateNodes.PASS
+                settled[each.id] = SLOW if is_left_out else judgement._replace(detail="")
                 self._report(entry.shape.pod, each, judgement.trouble, judgement.detail)
         self.cache.store(entry, settled)
 
@@ -376,15 +389,5 @@ class CachedJudge:
         self._metrics.not_judged(trouble)
         if not self.unjudged.note(node_class.id, trouble, pod):
             return
-        names = islice((record.name for record in self._cluster if record.node_class is node_class), _MAX_NAMES)
-        LOG.log(
-            logging.ERROR if trouble is Trouble.DEFECT else logging.WARNING,
-            "class of nodes not judged trouble=%s class=%d nodes=%s pod=%s/%s shape=%s%s",
-            trouble.value,
-            node_class.id,
-            ",".join(names),
-            pod.namespace,
-            pod.name,
-            repr(pod.shape)[:_MAX_SHAPE],
-            f"\n{detail}" if detail else "",
-        )
+        names = islice((record.name for record in self._cluster if record.node_class is node_class), MAX_NAMES)
+        log_unjudged(node_class.id, names, trouble, pod, detail)

@@ -15,7 +15,7 @@ Rules of this file
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 
-from extender.cluster.dynamic_devices import CPU_DRIVER, DynamicDevice
+from extender.cluster.dynamic_devices import DynamicDevice
 from extender.cluster.node_class import NodeClass
 from extender.replay.admission import Outcome
 from extender.replay.alignment import NOTHING, Alignment, Spread, alignment_of_outcome
@@ -25,6 +25,8 @@ from extender.scheduling.demands import are_all_known
 
 Places = Sequence[Mapping[str, Spread]]
 """Where the kubelet would place each container, by name, in each possible outcome. Empty: not known."""
+Needs = frozenset[int]
+"""The NUMA nodes on each of which a claimed device would be beside the rest of a container, for each that uses it."""
 _ANYWHERE = -1
 
 
@@ -50,6 +52,19 @@ def places_of(kubelet: Kubelet, outcomes: Sequence[Outcome]) -> Places:
     return admitted if len(admitted) == len(found) else ()
 
 
+def may_claim_cpus(pod: Pod, devices: Iterable[DynamicDevice]) -> bool:
+    """Whether the claims of the pod can be for CPUs of a node with these devices."""
+    return pod.has_claims and any(device.is_cpus for device in devices)
+
+
+def extended_by_claims(pod: Pod, node_class: NodeClass) -> frozenset[str]:
+    """The extended resources of the pod that no device plugin of the node serves. Empty if nothing is known of it."""
+    if node_class.state is None or not pod.wants_devices:
+        return frozenset()
+    wanted = {name for container in pod.containers for name, milli in container.limits_milli.items() if milli}
+    return frozenset(name for name in wanted if "/" in name and name not in node_class.state.devices.devices)
+
+
 def is_certain(node_class: NodeClass) -> bool:
     """Whether replays on the class show where a pod would be placed."""
     return node_class.complete and not (node_class.stale or node_class.hidden or node_class.possible.in_turn)
@@ -70,25 +85,25 @@ def _in_outcome(pod: Pod, devices: Sequence[DynamicDevice], places: Mapping[str,
     held: dict[str, list[DynamicDevice]] = {}
     for device in devices:
         held.setdefault(device.claim, []).append(device)
-    masks: dict[object, int] = {}
+    needs: dict[object, frozenset[int]] = {}
     is_unknown = False
     for container in pod.containers:
         here = [device for claim in container.claims if claim for device in held.get(claim, ())]
         mask = _mask_of(places.get(container.name, NOTHING))
         if mask == _ANYWHERE:
             continue
-        is_unknown |= any(device.numa is None for device in here)
+        is_unknown |= not all(device.numa for device in here)
         for device in here:
-            mask &= _ANYWHERE if device.numa is None else 1 << device.numa
+            mask &= device.numa or _ANYWHERE
         for position, claim in enumerate(container.claims):
             key = claim or (container.name, position)
-            masks[key] = masks.get(key, _ANYWHERE) & mask
-    if not masks:
+            needs[key] = needs.get(key, frozenset()) | {mask}
+    if not needs:
         return ClaimAlignment.UNKNOWN
-    if not all(masks.values()):
+    if any(0 in masks for masks in needs.values()):
         return ClaimAlignment.APART
-    to_come = [mask for claim, mask in masks.items() if claim not in held]
-    answers = {_of_free(held.get("", ()), mask, to_come) for mask in to_come}
+    to_come = [_least(masks) for claim, masks in needs.items() if claim not in held]
+    answers = {_of_free(held.get("", ()), masks, to_come) for masks in to_come}
     return min(answers | {ClaimAlignment.UNKNOWN if is_unknown else ClaimAlignment.LIKELY})
 
 
@@ -102,25 +117,37 @@ def _mask_of(spread: Spread) -> int:
     return spread.numa if spread.alignment is Alignment.ALIGNED else 0
 
 
-def _of_free(free: Iterable[DynamicDevice], mask: int, to_come: Sequence[int]) -> ClaimAlignment:
-    """Whether claims get free devices on the NUMA nodes *mask*. *to_come*: the nodes of all claims without devices."""
+def _of_free(free: Iterable[DynamicDevice], needs: Needs, to_come: Sequence[Needs]) -> ClaimAlignment:
+    """Whether claims get free devices that meet *needs*. *to_come*: the needs of all claims without devices."""
     by_driver: dict[str, list[DynamicDevice]] = {}
     for device in free:
-        if device.driver != CPU_DRIVER:
+        if not device.is_cpus:
             by_driver.setdefault(device.driver, []).append(device)
     if not by_driver:  # devices that are local to no node, or that are not listed
         return ClaimAlignment.UNKNOWN
-    there = {
-        driver: sum(device.numa is not None and bool(mask >> device.numa & 1) for device in listed)
-        for driver, listed in by_driver.items()
-    }
-    without_numa = sum(device.numa is None for listed in by_driver.values() for device in listed)
-    must_be_there = sum(not claim_mask & ~mask for claim_mask in to_come)
-    may_be_there = sum(bool(claim_mask & mask) for claim_mask in to_come)
-    if sum(there.values()) + without_numa < must_be_there:
+    every = [device for listed in by_driver.values() for device in listed]
+    there = [sum(_meets(device, needs) for device in listed) for listed in by_driver.values()]
+    without_numa = sum(not device.numa for device in every)
+    must_be_there = sum(_is_as_strict(each, needs) for each in to_come)
+    may_be_there = sum(any(_meets(device, needs | each) for device in every) for each in to_come)
+    if sum(there) + without_numa < must_be_there:
         return ClaimAlignment.APART
-    if mask.bit_count() > 1 or min(there.values()) < may_be_there:
+    if any(mask.bit_count() > 1 for mask in needs) or min(there) < max(1, may_be_there):
         return ClaimAlignment.UNKNOWN
     firsts = [device for listed in by_driver.values() for device in listed[: len(to_come)]]
-    is_first = all(device.numa is not None and mask >> device.numa & 1 for device in firsts)
-    return ClaimAlignment.LIKELY if is_first else ClaimAlignment.POSSIBLE
+    return ClaimAlignment.LIKELY if all(_meets(each, needs) for each in firsts) else ClaimAlignment.POSSIBLE
+
+
+def _least(needs: Needs) -> Needs:
+    """Without masks that contain another one: a device that meets that one meets them as well."""
+    return frozenset(mask for mask in needs if not any(other != mask and not other & ~mask for other in needs))
+
+
+def _meets(device: DynamicDevice, needs: Needs) -> bool:
+    """Whether the device is local to one NUMA node of each mask."""
+    return all(device.numa & mask for mask in needs)
+
+
+def _is_as_strict(needs: Needs, other: Needs) -> bool:
+    """Whether each device that meets *needs* meets *other* as well."""
+    return all(any(not mask & ~wider for mask in needs) for wider in other)

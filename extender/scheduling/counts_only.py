@@ -30,7 +30,7 @@ def refusal_by_counts(counts: Counts, request: PodRequest, *, pod_level: bool) -
 
 def refusal_by_policy(counts: NriCounts, request: PodRequest) -> RefusalReason | None:
     """Why the NRI topology-aware policy of the node is proven to refuse a container of the pod; None if it is not."""
-    if request.nri is None or request.nri.is_too_long:
+    if request.nri is None or request.nri.excess:
         return None
     found = refusal_by_pools(counts, request.nri.pod, request.nri.containers)
     return None if found is None else refusal_by_reason(Reason(found[0].value))

@@ -12,8 +12,17 @@ from typing import Final
 from extender.replay.admission import Outcome
 from extender.replay.branches import MAX_STATES
 from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError
-from extender.replay.demand import AlignmentDemand, Demand
-from extender.replay.demands import Breach, BrokenDemand, Held, broken_by, broken_by_outcome, is_always_met
+from extender.replay.demand import Demand
+from extender.replay.demands import (
+    Breach,
+    BrokenDemand,
+    Held,
+    broken_by,
+    broken_by_claims,
+    broken_by_outcome,
+    is_always_met,
+    with_claimed,
+)
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import Machine
 from extender.replay.pod import PodRequest
@@ -98,11 +107,15 @@ class CoarseDemand:
 
 def _coarse_held(machine: Machine, request: PodRequest, admitted: CoarseAdmitted) -> dict[str, Held]:
     return {
-        name: Held(
-            placed.cpus,
-            machine.socket_bits_in_numa(placed.cpus),
-            (placed.memory,) if placed.memory else (),
-            (*[kind for _, kinds in placed.devices for kind, _ in kinds if kind > 0], *request.claimed.get(name, ())),
+        name: with_claimed(
+            machine,
+            Held(
+                placed.cpus,
+                machine.socket_bits_in_numa(placed.cpus),
+                (placed.memory,) if placed.memory else (),
+                tuple([(resource, kind) for resource, kinds in placed.devices for kind, _ in kinds if kind > 0]),
+            ),
+            request.claimed.get(name, ()),
         )
         for name, placed in admitted.placements.items()
     }
@@ -112,9 +125,8 @@ def _wanted(demand: Demand) -> Demand | None:
     """The demand to check: with one NUMA node where the pod only prefers that. None: there is nothing to check."""
     if demand.is_required:
         return demand
-    if demand.alignment is AlignmentDemand.PREFERRED:
-        return demand._replace(alignment=AlignmentDemand.SINGLE_NUMA_NODE)
-    return None
+    preferred = demand.with_preferences()
+    return preferred if preferred.is_required else None
 
 
 def are_all_known(outcomes: Sequence[Outcome]) -> bool:
@@ -123,15 +135,18 @@ def are_all_known(outcomes: Sequence[Outcome]) -> bool:
 
 
 def refusal_without_placement(
-    demand: Demand, kubelet: Kubelet | None, *, is_indifferent: bool = False
+    demand: Demand, kubelet: Kubelet | None, unplaced: PodRequest | None = None
 ) -> RefusalReason | None:
     """Why a node is refused where no replay shows a placement of the pod; None if it is not.
 
-    *is_indifferent*: the kubelet is known to place nothing of the pod.
+    *unplaced*: the pod, if the kubelet is known to place nothing of it.
     """
     if not demand.is_required or (kubelet is not None and is_always_met(demand, kubelet.machine)):
         return None
-    return RefusalReason.DEMAND_NOT_PLACED if is_indifferent else RefusalReason.DEMAND_NOT_KNOWN
+    if unplaced is None or kubelet is None:
+        return RefusalReason.DEMAND_NOT_KNOWN
+    broken = broken_by_claims(demand, kubelet.machine, unplaced)
+    return None if broken is None else REASONS[broken.breach]
 
 
 def misses_preference(demand: Demand, kubelet: Kubelet, request: PodRequest, outcomes: Iterable[Outcome]) -> bool:

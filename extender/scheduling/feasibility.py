@@ -134,11 +134,11 @@ def only_place(before: Filtered, after: Filtered) -> str:
     return after.feasible[0] if left_out > 0 else ""
 
 
-def with_feasible(filtered: Filtered, name: str) -> Filtered:
-    """*filtered* with one refused node made feasible."""
+def with_feasible(filtered: Filtered, *names: str) -> Filtered:
+    """*filtered* with these refused nodes made feasible."""
     return Filtered(
-        feasible=[*filtered.feasible, name],
-        refused={each: why for each, why in filtered.refused.items() if each != name},
+        feasible=[*filtered.feasible, *names],
+        refused={each: why for each, why in filtered.refused.items() if each not in names},
     )
 
 

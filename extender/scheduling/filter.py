@@ -2,11 +2,11 @@
 
 Rules of this file
 - The event loop takes one snapshot of the cluster. Missing judgements are replayed off the loop.
-- A node whose kubelet has just refused a pod of the same shape is left out for a while, whatever the replay says.
+- Then each objector may take nodes away, in the order of the list; see `objections`.
 - Filter has its own deadline, so that kube-scheduler always receives the reason. Judgements made until then are kept.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
@@ -16,35 +16,22 @@ import numpy as np
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.demand import Demand
-from extender.replay.pod import Pod
 from extender.replay.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
-from extender.scheduling.claims import ClaimCheck
 from extender.scheduling.columns import Int64s, KeptCodes
 from extender.scheduling.feasibility import (
-    AVOIDED,
-    LEFT_OUT,
     PASSED,
-    PROMISED,
-    TRIED,
     Filtered,
-    avoid,
     counts_of,
     filtered_by_texts,
-    newly_refused,
-    only_place,
-    refused_for_groups,
     with_resolvable,
-    without,
 )
-from extender.scheduling.gangs.gangs import Gangs
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.nominator import Nominator
+from extender.scheduling.objections import FilterCall, Objector
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import DecisionLog, call_about
-from extender.scheduling.records.refusals import RecentRefusals
 from extender.wire.scheduler import SchedulerArgs
 
 EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
@@ -59,14 +46,13 @@ class FilterMetrics(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterSettings:
-    """`seconds`: the deadline of a call. `defer_seconds`: how long a node that bind deferred the pod from is avoided.
+    """`seconds`: the deadline of a call.
 
     `failed_resolvable`: whether refusals that preemption may resolve are told apart from final ones.
     `requeues`: whether refused pods are kept, to requeue them when a node changes.
     """
 
     seconds: float
-    defer_seconds: float
     failed_resolvable: bool
     requeues: bool
 
@@ -94,20 +80,16 @@ class Filter:
         pods: PodRegistry,
         link: ApiServerLink,
         judge: CachedJudge,
-        nominator: Nominator,
         barrier: Barrier,
         decisions: DecisionLog,
-        refusals: RecentRefusals,
-        gangs: Gangs | None,
-        claims: ClaimCheck | None,
+        objectors: Sequence[Objector],
         *,
         metrics: FilterMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
-        self._judge, self._nominator, self._barrier = judge, nominator, barrier
-        self._decisions, self._refusals, self._gangs = decisions, refusals, gangs
-        self._claims, self._metrics, self._clock = claims, metrics, clock
+        self._judge, self._barrier, self._decisions = judge, barrier, decisions
+        self._objectors, self._metrics, self._clock = objectors, metrics, clock
         self._separated: WeakKeyDictionary[KeptCodes, _Separated] = WeakKeyDictionary()
 
     async def filter(self, args: SchedulerArgs) -> Filtered:
@@ -123,23 +105,11 @@ class Filter:
         now = self._clock()
         filtered, answers = await self._judged(args, now)
         is_aligned, instead, place = answers is not None, dict[str, Judgement](), ""
-        before, filtered = filtered, await self._nominator.adjust(known, args.pod, args.priority, filtered)
-        if filtered is not before:
-            instead |= dict.fromkeys(newly_refused(before, filtered), PROMISED)
-        table = self._cluster.index.names
-        if just_refused := self._refusals.nodes(args.pod, now):
-            before, filtered = filtered, without(filtered, just_refused, RefusalReason.JUST_REFUSED.text, table)
-            instead |= dict.fromkeys(newly_refused(before, filtered), LEFT_OUT)
-        if avoided := self._avoided(known, is_aligned=is_aligned):
-            before, filtered = filtered, avoid(filtered, avoided, table)
-            instead |= dict.fromkeys(newly_refused(before, filtered), AVOIDED)
-        if self._claims is not None and self._claims.concerns(args.pod):
-            filtered, refused = await self._by_claims(self._claims, args.pod, filtered)
-            instead |= refused
-        if self._gangs is not None and (args.group is not None or self._gangs.groups.held):
-            before, filtered = filtered, await self._gangs.filter(args, filtered, answers)
-            instead |= refused_for_groups(before, filtered)
-            place = only_place(before, filtered)
+        call = FilterCall(args, known, answers, self._cluster.index.names, now)
+        for objector in self._objectors:
+            if (objection := await objector.filter(call, filtered)) is not None:
+                filtered, place = objection.filtered, objection.place or place
+                instead |= objection.instead
         is_refused = bool(args.names) and not filtered.feasible
         self._decisions.note(call_about("filter", args, answers, now, instead, is_refused=is_refused, place=place))
         self._pods.answer(
@@ -155,8 +125,7 @@ class Filter:
         if self._link.binder is None and not args.nominated_node:
             return self._pods.get(args.pod.uid)
         known = self._pods.describe(args.pod, args.priority, args.nominated_node, self._clock())
-        if self._gangs is not None:
-            self._pods.join(args.pod.uid, None if args.group is None else args.group.key, self._clock())
+        self._pods.join(args.pod.uid, None if args.group is None else args.group.key, self._clock())
         return known
 
     async def _judged(self, args: SchedulerArgs, now: float) -> tuple[Filtered, NodeAnswers | None]:
@@ -169,20 +138,6 @@ class Filter:
         separated = self._separated_of(answers)
         self._metrics.filtered(separated.counts)
         return separated.filtered, answers
-
-    async def _by_claims(
-        self, claims: ClaimCheck, pod: Pod, filtered: Filtered
-    ) -> tuple[Filtered, Mapping[str, Judgement]]:
-        """The result beside the devices of the pod's claims, and the judgement of each node that it refuses as well."""
-        refusals = await claims.refusals(pod, filtered.feasible)
-        after, table = filtered, self._cluster.index.names
-        for refusal in dict.fromkeys(refusals.values()):
-            after = without(after, {name for name, each in refusals.items() if each == refusal}, refusal.text, table)
-        judgements = {name: Judgement(each, Certainty.EXACT) for name, each in refusals.items()}
-        if tried := claims.tried(pod):
-            before, after = after, avoid(after, tried, table, RefusalReason.DEMAND_CLAIM)
-            judgements |= dict.fromkeys(newly_refused(before, after), TRIED)
-        return after, judgements
 
     def _separated_of(self, answers: NodeAnswers) -> "_Separated":
         """The result by judgements alone: that of the last such call if all nodes have the same texts as then."""
@@ -200,19 +155,6 @@ class Filter:
         if kept is not None:
             self._separated[kept] = found
         return found
-
-    def _avoided(self, known: KnownPod, *, is_aligned: bool) -> Collection[str]:
-        """Nodes that bind would refuse now: it deferred the pod there a moment ago, or their kubelets are starting.
-
-        The pod's nominated node is not avoided: victims made room there.
-        """
-        now = self._clock()
-        deferred = [name for name, at in known.deferred_from.items() if now - at < self._settings.defer_seconds]
-        starting = self._cluster.starting(now) if is_aligned else ()
-        if not deferred and not starting:
-            return ()
-        nomination = known.nominated(now)
-        return {*deferred, *starting} - {nomination and nomination.node_name}
 
     def _result(self, filtered: Filtered, demand: Demand) -> Filtered:
         if demand.fault:  # all nodes are refused for it; the event names the value

@@ -12,24 +12,31 @@ Rules of this file
   where ids decide the merit, the full replay judges instead. Both give the same judgement.
 """
 
+import contextlib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+import numpy as np
+
+from extender.cluster.free_table import Int64s, RowGroup, StatesGroup
 from extender.cluster.node_class import NodeClass
 from extender.replay.admission import MAX_OUTCOMES, is_indifferent
-from extender.replay.budget import Budget, OutOfStepsError, for_replays
+from extender.replay.budget import Budget, BudgetError, OutOfStepsError, for_replays
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseVerdict, IdsDecideError
+from extender.replay.coarse.walk import STEPS_OF_A_CONTAINER
 from extender.replay.counts import Counts
 from extender.replay.kubelet import Kubelet
 from extender.replay.pod import PodRequest, has_pod_level_resources
+from extender.replay.possible_states import PossibleStates
 from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
 from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, Strategy
+from extender.scheduling.ranking.rows import rows_outcome
 from extender.scheduling.ranking.strategies import BY_PLACEMENT
 from extender.scheduling.reasons import RefusalReason, refusal_of
 
@@ -37,8 +44,8 @@ _MAX_DETAIL: Final = 4_000
 """How many characters of a traceback are kept, from its end."""
 
 COARSE_STEPS: Final = 5_000
-"""Steps of the coarse replay for one judgement: some milliseconds, so that the event loop can run it. It takes a few
-dozen nearly always; where it takes more, the full replay judges, with a budget of its own."""
+"""Steps of the coarse replay for one judgement, besides those of the containers: some milliseconds. It nearly always
+takes a few dozen; where it takes more, the full replay judges."""
 
 
 Judge = Callable[[PodShape, NodeClass], Judgement]
@@ -59,6 +66,16 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
 def follows_from_key(judge: BoundedJudge, shape: PodShape, node_class: NodeClass) -> bool:
     """Whether the judgement of this class, which is known, is that of all with the same kubelet, traits and keys."""
     return isinstance(judge, _Judge) and judge.has_key(shape, node_class)
+
+
+def merits_of(
+    judge: BoundedJudge, shape: PodShape, node_class: NodeClass, group: RowGroup | StatesGroup, rows: Int64s
+) -> Sequence[int] | None:
+    """The merits of *rows* of the free table, whose key is that of this class, which admits the pod.
+
+    None: each has to be judged by itself.
+    """
+    return judge.merits(shape, node_class, group, rows) if isinstance(judge, _Judge) else None
 
 
 _ALIGNMENT: Final = frozenset({RefusalReason.ALIGNMENT_NOW, RefusalReason.ALIGNMENT_NEVER})
@@ -103,10 +120,31 @@ class _Judge:
         if any(key is None or key not in resolved.judgements_of(self) for key in keys):
             return False
         try:
-            self._coarse_verdicts(shape, node_class, kubelet)
+            self._coarse_verdicts(shape, node_class, kubelet, _coarse_budget(shape, node_class))
         except (IdsDecideError, OutOfStepsError):
             return False
         return True
+
+    def merits(
+        self, shape: PodShape, node_class: NodeClass, group: RowGroup | StatesGroup, rows: Int64s
+    ) -> Sequence[int] | None:
+        """See `merits_of`."""
+        kubelet = node_class.kubelet
+        if kubelet is None or not shape.is_ordinary or node_class.has_nri or not isinstance(group, RowGroup):
+            return None
+        replay, amounts = shape.resolved(kubelet.rules).replay, node_class.amounts[0]
+        key = replay.key(amounts)
+        try:
+            verdict = None if key is None else replay.admit_by_key(key, amounts, _coarse_budget(shape, node_class))
+            if not isinstance(verdict, CoarseAdmitted):
+                return None
+            outcome = rows_outcome(CoarseOutcome(amounts, verdict), group, rows)
+        except (IdsDecideError, OutOfStepsError):
+            return None
+        if outcome is None:
+            return None
+        merits: Sequence[int] = np.broadcast_to(np.asarray(self._strategy(outcome), np.object_), len(rows)).tolist()
+        return merits
 
     def _known(self, shape: PodShape, node_class: NodeClass) -> Judgement | None:
         """The judgement of an ordinary class in one state, if one with the same key was judged; None if not."""
@@ -136,22 +174,28 @@ class _Judge:
             return _unknown(policy)
         if (by_setting := _by_setting(kubelet, policy, stale=node_class.stale)) is not None:
             return by_setting
-        try:
-            return self._decided(node_class, kubelet, self._coarse_verdicts(shape, node_class, kubelet))
-        except (IdsDecideError, OutOfStepsError):
+        coarse = _coarse_budget(shape, node_class)
+        found = None
+        with contextlib.suppress(IdsDecideError, OutOfStepsError):
+            found = self._coarse_verdicts(shape, node_class, kubelet, coarse)
+        if budget is not None:
+            with contextlib.suppress(BudgetError):  # a verdict that was found stands; a full replay then ends at once
+                budget.spend(int(coarse.used))
+        if found is None:
             return self._by_full_replay(shape, node_class, kubelet, budget)
+        return self._decided(node_class, kubelet, found)
 
-    def _coarse_verdicts(self, shape: PodShape, node_class: NodeClass, kubelet: Kubelet) -> "_Verdicts":
+    def _coarse_verdicts(self, shape: PodShape, node_class: NodeClass, kubelet: Kubelet, budget: Budget) -> "_Verdicts":
         """The verdicts of the coarse replay in all states.
 
         Raises:
             IdsDecideError: the coarse replay has no verdict of a state, the verdicts' messages decide the certainty, a
                 demand has to hold in several states, or the NRI topology-aware policy runs.
-            OutOfStepsError: it takes more than `COARSE_STEPS`.
+            OutOfStepsError: it takes more steps than *budget* has.
         """
         if kubelet.nri is not None or (shape.has_demand and len(node_class.states) > 1):
             raise IdsDecideError
-        resolved, budget = shape.resolved(kubelet.rules), Budget(COARSE_STEPS)
+        resolved = shape.resolved(kubelet.rules)
         judgements, found = resolved.judgements_of(self), []
         for state, amounts in zip(node_class.states, node_class.amounts, strict=True):
             if not shape.is_ordinary and state.knows(shape.pod.uid):
@@ -193,6 +237,8 @@ class _Judge:
         budget = budget or for_replays(MAX_OUTCOMES)
         outcomes = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
         first = outcomes[0].verdict
+        if kubelet.nri is not None and not budget.is_used_up and request.nri is not None and request.nri.excess:
+            return _unknown(self._policy)
         if is_given_up(first):
             return _given_up(self._policy, is_late=isinstance(first, Rejected) and first.reason is Reason.REPLAY_TIME)
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
@@ -226,10 +272,19 @@ class _Judge:
         if not found.merits and not found.is_open:
             return Judgement(found.refusal, certainty)
         if (is_refused or not node_class.complete) and policy.requires_certainty:
-            refusal = RefusalReason.CHANCE if node_class.possible.is_certain else RefusalReason.UNSETTLED
-            return Judgement(refusal, certainty, trouble=found.trouble)
+            return Judgement(_why_not_certain(node_class.possible), certainty, trouble=found.trouble)
         merit = min(found.merits, default=None)
         return Judgement(found.unmet, certainty, merit, found.trouble, misses=found.misses)
+
+
+def _why_not_certain(possible: PossibleStates) -> RefusalReason:
+    if possible.contradictory:
+        return RefusalReason.CONTRADICTORY
+    return RefusalReason.CHANCE if possible.is_certain else RefusalReason.UNSETTLED
+
+
+def _coarse_budget(shape: PodShape, node_class: NodeClass) -> Budget:
+    return Budget(COARSE_STEPS + STEPS_OF_A_CONTAINER * len(shape.pod.containers) * len(node_class.states))
 
 
 class _Verdicts(NamedTuple):
@@ -254,8 +309,9 @@ def _with_demand(shape: PodShape, node_class: NodeClass, judgement: Judgement) -
         return Judgement(RefusalReason.DEMAND_FAULT, Certainty.EXACT)
     if judgement.refusal is not None or judgement.merit is not None:
         return judgement
-    is_indifferent = judgement is INDIFFERENT
-    refusal = refusal_without_placement(shape.pod.demand, node_class.kubelet, is_indifferent=is_indifferent)
+    kubelet = node_class.kubelet
+    unplaced = shape.request(kubelet.rules) if kubelet is not None and judgement is INDIFFERENT else None
+    refusal = refusal_without_placement(shape.pod.demand, kubelet, unplaced)
     return judgement if refusal is None else judgement._replace(refusal=refusal)
 
 

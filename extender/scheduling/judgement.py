@@ -45,6 +45,17 @@ class UncertaintyPolicy:
         return self.possible is not Action.PASS
 
 
+class LateNodes(StrEnum):
+    """What happens to nodes that were not judged in time."""
+
+    ERROR = "error"
+    """The call fails."""
+    REFUSE = "refuse"
+    """They are refused, and the call fails only if no other node is feasible."""
+    PASS = "pass"  # noqa: S105 - not a password
+    """They are feasible."""
+
+
 class Trouble(StrEnum):
     """Why a class of nodes could not be judged."""
 

@@ -13,9 +13,11 @@ from extender.cluster.nominations import Nomination
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
-from extender.scheduling.cached_judge import Offload
-from extender.scheduling.feasibility import Filtered, with_feasible, without
+from extender.scheduling.binder import RETRY, BindFailure, NotBound
+from extender.scheduling.feasibility import PROMISED, Filtered, with_feasible, without
 from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector, refused_as
+from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
@@ -24,9 +26,10 @@ MAX_NOMINATIONS: Final = 8
 """For how many nominated pods of one node one call protects the room."""
 MAX_NODES: Final = 64
 """How many nodes with nominated pods one filter call checks. Bind checks the chosen node in any case."""
+NOT_FREE: Final = NotBound(f"{RefusalReason.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
 
 
-class Nominator:
+class Nominator(Objector):
     """Protects the room of nominated pods. Reads on the event loop, replays elsewhere."""
 
     def __init__(
@@ -50,27 +53,39 @@ class Nominator:
         node, shape = self._node(node_name, [nomination], now), PodShape(nomination.pod)
         return node is not None and await self._offload(only_waits_for_leaving, self._judge, shape, node)
 
-    async def adjust(self, known: KnownPod, pod: Pod, priority: int, filtered: Filtered) -> Filtered:
-        """The result of filter with the pod's own node made feasible, and without nodes whose room others hold.
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+        """The result with the pod's own node made feasible, and without nodes whose room others hold.
 
         Its own node is the one where its binding is in doubt, because its room is reserved there already, or the one
         that it is nominated to, if that only waits for pods to leave.
         """
+        known, pod = call.known, call.args.pod
         if known.in_doubt_on is not None and known.in_doubt_on in filtered.refused:
-            return with_feasible(filtered, known.in_doubt_on)
+            return Objection(with_feasible(filtered, known.in_doubt_on))
         now = self._clock()
         nomination = known.nominated(now)
         if nomination is not None:
             name = nomination.node_name
             text = filtered.refused.get(name)
             if text is not None and text not in NEVER_TEXTS and await self.only_waits_for_leaving_pods(known, name):
-                return with_feasible(filtered, name)
-        held = await self._held_by_others(pod, priority, filtered.feasible)
-        return without(filtered, held, RefusalReason.PROMISED.text, self._cluster.index.names) if held else filtered
+                return Objection(with_feasible(filtered, name))
+        held = await self._held_by_others(pod, call.args.priority, filtered.feasible)
+        after = without(filtered, held, RefusalReason.PROMISED.text, call.table) if held else filtered
+        return refused_as(PROMISED, filtered, after)
 
-    async def is_held_by_others(self, pod: Pod, priority: int, node_name: str) -> bool:
-        """Whether the pod would take room on the node that other pods are nominated to."""
-        return bool(await self._held_by_others(pod, priority, {node_name}))
+    async def permit(self, call: BindCall) -> NotBound | None:
+        """The pod must not take room on the node that other pods are nominated to."""
+        priority = self._pods.get(call.pod.uid).priority
+        return NOT_FREE if await self._held_by_others(call.pod, priority, {call.node_name}) else None
+
+    async def passes_soon(self, known: KnownPod, node_name: str, refused: NotBound) -> bool:
+        """The pod is nominated to the node, and only pods that leave are in its way."""
+        nomination = known.nominated(self._clock())
+        if nomination is None or nomination.node_name != node_name:
+            return False
+        if refused.failure is BindFailure.UNSETTLED:
+            return True
+        return refused.failure is BindFailure.REFUSED and await self.only_waits_for_leaving_pods(known, node_name)
 
     async def _held_by_others(self, pod: Pod, priority: int, names: Iterable[str]) -> frozenset[str]:
         """The nodes of *names* on which the pod would take room that other pods are nominated to."""

@@ -14,7 +14,7 @@ import orjson
 from extender.cluster.pod_tracker import Prediction
 from extender.replay.alignment import Alignment, alignment_of_verdict
 from extender.replay.verdict import Admitted, Certainty
-from extender.wire.groups import PREFIX
+from extender.wire.group_conventions import PREFIX
 from extender.wire.verdicts import aligned_placements_to_json
 
 ANNOTATION: Final = f"{PREFIX}placement"

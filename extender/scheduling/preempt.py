@@ -15,10 +15,11 @@ from typing import Final, Protocol
 from extender.cluster.node_class import NodeClass
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
-from extender.scheduling.cached_judge import CachedJudge, Offload
+from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import INDIFFERENT, Judgement
 from extender.scheduling.nominator import Nominator
+from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.scheduling.preemption.running_pods import RunningPods

@@ -17,22 +17,36 @@ from extender.wire.scheduler import HostScores, SchedulerArgs
 
 
 class Prioritize:
-    """The verb. *claims* None: they are not watched. *clock*: seconds of a monotonic clock."""
+    """The verb. *claims* None: they are not watched. *seconds*: for one call, on the monotonic *clock*.
+
+    The merits are computed here, and not in filter: only for nodes that passed.
+    """
 
     def __init__(
-        self, judge: CachedJudge, decisions: DecisionLog, claims: ClaimRanking | None, *, clock: Callable[[], float]
+        self,
+        judge: CachedJudge,
+        decisions: DecisionLog,
+        claims: ClaimRanking | None,
+        *,
+        seconds: float,
+        clock: Callable[[], float],
     ) -> None:
-        self._judge, self._decisions, self._claims, self._clock = judge, decisions, claims, clock
+        self._judge, self._decisions, self._claims = judge.ranking, decisions, claims
+        self._seconds, self._clock = seconds, clock
         self._scores: WeakKeyDictionary[KeptCodes, tuple[Int64s, HostScores]] = WeakKeyDictionary()
         """The scores of the last such request, and the codes of the judgements from which they follow."""
 
     async def prioritize(self, args: SchedulerArgs) -> HostScores:
-        """The score of each candidate, 0 to 10."""
+        """The score of each candidate, 0 to 10.
+
+        Raises:
+            NotReadyError: the call's time ended before all nodes were judged that must be.
+        """
         entry, now = self._judge.entry(args.pod), self._clock()
         if not self._judge.is_aligned(entry.shape):
             self._decisions.note(call_about("prioritize", args, None, now))
             return HostScores(args.names, np.full(len(args.names), MAX_SCORE, np.uint8))
-        answers = await self._judge.answer_nodes(entry, args.names, now)
+        answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._seconds)
         call, scores = call_about("prioritize", args, answers, now), self._scores_of(answers)
         if self._claims is not None and args.pod.has_claims:
             given = await self._by_claims(self._claims, args, entry, answers, scores)

@@ -1,44 +1,55 @@
-"""Replays of node classes that have no judgement yet.
+"""Replays of node classes that have no judgement yet: each gets its share, and one that takes long costs only itself.
 
 Rules of this file
-- Every class gets `FIRST_STEPS` first. Classes that need more come last, so that they delay no other class.
+- Every class gets the first of `SHARES` before any gets the second. So what takes few steps is judged first, and no
+  class delays another by more than its share.
+- Calls for pods of one namespace take at most a tenth of the time for last shares: see `CachedJudge.answer`.
+- Once a node is feasible, the call spends `LATER_STEPS` on second shares and begins no third one. What is left goes on
+  with the next call, at the share where it stopped.
+- Steps stand for time. A class that used much more CPU time than its steps say has used up all of its shares.
 - `judge_all` can run in any thread; `judge_quickly` is short enough for the event loop.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
-from extender.replay.budget import MAX_STEPS, Budget
-from extender.replay.pod import ContainerKind, Pod
+from extender.replay.budget import Budget
+from extender.replay.verdict import Certainty
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, Trouble
 from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.reasons import RefusalReason
 
-FIRST_STEPS: Final = 100_000
-"""Steps of a replay before all other classes had their turn: tens of milliseconds."""
+SHARES: Final = (5_000, 100_000, 1_000_000)
+"""Steps of a replay in its first, second and last turn: from some milliseconds to a second.
+
+The most that a recorded admission takes is 181,000, and 3 of 14,981 take more than 100,000 (docs/decisions.md)."""
+LATER_STEPS: Final = SHARES[1]
+"""Steps of second shares in one call after which no other one begins, if a node is feasible."""
+SLOW_SECONDS: Final = 20e-6
+"""CPU time of a step that is no longer believed. A step takes about a microsecond."""
+SPARE_SECONDS: Final = 0.2
+"""CPU time that a replay may take beyond its steps."""
+LONG_SECONDS: Final = 0.3
+"""Replays of a call that take longer are long: kube-scheduler waits for one call after another."""
+PAUSE_SHARE: Final = 9.0
+"""After long replays, pods of the namespace get no last shares for this many times as long."""
+MAX_RESTING: Final = 1_000
+"""Of how many namespaces that is kept."""
+SLOW: Final = Judgement(RefusalReason.LATE, Certainty.UNKNOWN, trouble=Trouble.STEPS)
+"""The judgement of a class that has used up its shares: its nodes are left out, and no others."""
 LOOP_STEPS: Final = 5_000
 """Steps of all replays of one call on the event loop: some milliseconds. Nearly every replay takes fewer."""
 
 
-def likely_first(pod: Pod, classes: Sequence[NodeClass]) -> Sequence[NodeClass]:
-    """The classes whose free CPUs suffice for the pod, in the order given, and then the others."""
-    wanted = sum(c.requests_milli.get("cpu", 0) // 1000 for c in pod.containers if c.kind is not ContainerKind.INIT)
-
-    def is_unlikely(node_class: NodeClass) -> bool:
-        state = node_class.state
-        return state is not None and state.cpu.default.bit_count() < wanted
-
-    return sorted(classes, key=is_unlikely)
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`judgements` by class id. `heavy`: classes that needed more than `FIRST_STEPS` and were not judged in time."""
+    """`judgements` by class id. `had`: how many shares each class that needs more has used up, by class id."""
 
-    judgements: dict[int, Judgement]
-    heavy: frozenset[int]
+    judgements: dict[int, Judgement] = field(default_factory=dict)
+    had: dict[int, int] = field(default_factory=dict)
 
 
 def time_limit(clock: Callable[[], float], deadline: float | None) -> Callable[[], bool]:
@@ -46,35 +57,50 @@ def time_limit(clock: Callable[[], float], deadline: float | None) -> Callable[[
     return lambda: deadline is not None and clock() > deadline
 
 
+def shares_to_have(*, is_any_feasible: bool) -> int:
+    """How many shares a class can get in a call."""
+    return len(SHARES) - 1 if is_any_feasible else len(SHARES)
+
+
 def judge_all(
     judge: BoundedJudge,
     shape: PodShape,
-    classes: Iterable[NodeClass],
+    classes: Collection[NodeClass],
     out_of_time: Callable[[], bool] = lambda: False,
-    known_heavy: Callable[[int], bool] = lambda _class_id: False,
+    had: Mapping[int, int] | None = None,
+    is_any_feasible: bool = False,  # noqa: FBT001, FBT002 - work that runs elsewhere takes no keywords
+    cpu_clock: Callable[[], float] = lambda: 0.0,
 ) -> Judged:
     """Judge each class, or as many as there is time for. May run in another thread.
 
-    Every class gets `FIRST_STEPS` at first. Those that need more come after all the others, with `MAX_STEPS`. Classes
-    that are *known_heavy* do not come again: their replay was stopped before, for this pod or another one.
+    *had*: how many of its `SHARES` a class had in earlier calls, by class id; 0 if it is not there. *is_any_feasible*:
+    a node that is not of these classes is. *cpu_clock*: seconds of CPU time of the thread.
     """
-    judged: dict[int, Judgement] = {}
-    heavy: dict[int, NodeClass] = {}
-    for node_class in classes:
-        if out_of_time():
-            break
-        judgement = judge(shape, node_class, Budget(FIRST_STEPS, out_of_time))
-        if judgement.trouble is Trouble.STEPS and not known_heavy(node_class.id):
-            heavy[node_class.id] = node_class
-        elif judgement.trouble is not Trouble.TIME:
-            judged[node_class.id] = judgement
-    for node_class in heavy.values():
-        if out_of_time():
-            break
-        judgement = judge(shape, node_class, Budget(MAX_STEPS, out_of_time))
-        if judgement.trouble is not Trouble.TIME:
-            judged[node_class.id] = judgement
-    return Judged(judged, frozenset(heavy.keys() - judged.keys()))
+    shares = {each.id: (had or {}).get(each.id, 0) for each in classes}
+    judged, spent = Judged(), 0.0
+    for number, steps in enumerate(SHARES):
+        for each in classes:
+            if shares[each.id] != number or each.id in judged.judgements:
+                continue
+            is_enough = number >= shares_to_have(is_any_feasible=is_any_feasible) or spent >= LATER_STEPS
+            if out_of_time() or (is_any_feasible and number and is_enough):
+                return judged
+            budget, began = Budget(steps, out_of_time), cpu_clock()
+            judgement = judge(shape, each, budget)
+            spent += budget.used if number else 0
+            if cpu_clock() - began > SPARE_SECONDS + SLOW_SECONDS * budget.used:
+                judged.judgements[each.id] = SLOW
+            elif judgement.trouble is Trouble.TIME:
+                if budget.used > steps / 2:  # the same would happen in each call
+                    judged.had[each.id] = number + 1
+                return judged
+            elif judgement.trouble is Trouble.STEPS and number + 1 < len(SHARES):
+                judged.had[each.id] = shares[each.id] = number + 1
+            else:
+                judged.had.pop(each.id, None)
+                judged.judgements[each.id] = judgement
+                is_any_feasible |= judgement.refusal is None and judgement.trouble is None
+    return judged
 
 
 def judge_quickly(judge: BoundedJudge, shape: PodShape, classes: Iterable[NodeClass]) -> dict[int, Judgement]:

@@ -36,8 +36,7 @@ class Stage(Enum):
 class Reservation:
     """The reservation of *node_name* for *pod*. As a context it ends with the call; see the rules of this file.
 
-    `is_repeat`: an earlier binding of the pod to the node is in doubt. `is_safe`: after `reserve`, whether every pod in
-    flight to the node is still certain to be admitted.
+    `is_repeat`: an earlier binding of the pod to the node is in doubt.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Reservation:
         self.pod: Final = pod
         self.node_name: Final = node_name
         self.is_repeat: Final = cluster.ledger(node_name).find(pod.uid) is not None
-        self.is_safe = True
+        self._is_safe: Callable[[], bool] | None = None
         self.stage = Stage.NEW
 
     def __enter__(self) -> Self:
@@ -65,7 +64,12 @@ class Reservation:
         """Reserve the room, unless it is a repeat and the room is in place."""
         self._move(Stage.RESERVED, Stage.NEW)
         if not self.is_repeat:
-            self.is_safe = self._cluster.assume(self.node_name, self.pod, self._clock())
+            self._is_safe = self._cluster.assume(self.node_name, self.pod, self._clock())
+
+    @property
+    def is_safe(self) -> bool:
+        """After `reserve`: whether every pod in flight to the node is now known to be as certain as it was before."""
+        return self._is_safe is None or self._is_safe()
 
     def send(self) -> None:
         """The binding is about to be sent: from here on its outcome can be unknown."""

@@ -11,18 +11,22 @@ from extender.cluster.store import NodeStore
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import Bind, BindSettings
-from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics, Offload
+from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics
 from extender.scheduling.claims import ClaimCheck, ClaimRanking
 from extender.scheduling.filter import Filter, FilterMetrics, FilterSettings
 from extender.scheduling.gangs.gangs import Gangs
 from extender.scheduling.gangs.record import GangSettings
+from extender.scheduling.left_out import Deferrals, JustRefused, StartingKubelets
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.nominator import Nominator
+from extender.scheduling.objections import Objector
+from extender.scheduling.offload import Offload
 from extender.scheduling.preempt import Preempt, PreemptMetrics
 from extender.scheduling.preemption.running_pods import LateRunningPods
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.refusals import RecentRefusals
+from extender.scheduling.totals_check import TotalsCheck
 from extender.wire.preemption import PreemptionArgs
 from extender.wire.scheduler import SchedulerArgs
 
@@ -104,13 +108,23 @@ def make_scheduling(
     """The verbs over *known*, which share *judge*."""
     clock, offload, metrics = effects.clock, effects.offload, effects.metrics
     nominator = Nominator(known.nodes, known.pods, judge.judge, clock=clock, offload=offload)
+    defer_seconds = settings.bind.defer_seconds
+    objectors: list[Objector] = [
+        nominator,
+        JustRefused(records.refusals),
+        StartingKubelets(known.nodes, known.link, clock),
+        Deferrals(defer_seconds, clock),
+    ]
+    if settings.bind.certain_only:
+        objectors.append(TotalsCheck(known.totals, known.pods, known.link, defer_seconds, clock))
+    ranking = None
+    if known.devices is not None:
+        objectors.append(ClaimCheck(known.nodes, known.devices, offload, clock=clock))
+        ranking = ClaimRanking(known.devices, offload, clock=clock)
     gangs = None
     if settings.gangs is not None:
-        gangs = Gangs(settings.gangs, known.nodes, judge, known.totals, clock=clock, offload=offload)
-    claims = ranking = None
-    if known.devices is not None:
-        claims = ClaimCheck(known.nodes, known.devices, offload, clock=clock)
-        ranking = ClaimRanking(known.devices, offload, clock=clock)
+        gangs = Gangs(settings.gangs, known.nodes, known.pods, judge, known.totals, clock=clock, offload=offload)
+        objectors.append(gangs)
     return Scheduling(
         demands=known.demands,
         gangs=gangs,
@@ -120,26 +134,20 @@ def make_scheduling(
             known.pods,
             known.link,
             judge,
-            nominator,
             records.barrier,
             records.decisions,
-            records.refusals,
-            gangs,
-            claims,
+            objectors,
             metrics=metrics,
             clock=clock,
         ),
-        prioritize=Prioritize(judge, records.decisions, ranking, clock=clock),
+        prioritize=Prioritize(judge, records.decisions, ranking, seconds=settings.filter.seconds, clock=clock),
         bind=Bind(
             settings.bind,
             known.nodes,
             known.pods,
             known.link,
             judge,
-            nominator,
-            known.totals,
-            gangs,
-            claims,
+            objectors,
             clock=clock,
             sleep=effects.sleep,
             offload=offload,

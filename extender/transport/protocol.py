@@ -114,7 +114,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self._metrics.limited.labels("head").inc()
-            self.send_400_response("Request head too large.")
+            super().send_400_response("Request head too large.")
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer with 400 and close the connection."""
+        self._metrics.limited.labels("malformed").inc()
+        super().send_400_response(msg)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Handle a field of the head, or of the trailers.

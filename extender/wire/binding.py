@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from extender.wire.validation import Document, parse_json
+from extender.wire.validation import Document, doc, parse_json
 
 _NAME: Final = Field(min_length=1, max_length=253)
 _UID: Final = Field(min_length=1, max_length=128, description="A pod recreated under the same name has another UID.")
@@ -25,7 +25,7 @@ class ExtenderBindingResult(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    Error: Annotated[str, Field(description="Why the pod was not bound. Empty if it was.")]
+    Error: Annotated[str, doc("Why the pod was not bound. Empty if it was.")]
 
 
 BINDING_ARGS: Final = TypeAdapter(ExtenderBindingArgs)

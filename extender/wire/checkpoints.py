@@ -1,13 +1,13 @@
 """Reads the kubelet's three state files as replay state, in all forms that kubelets 1.27 to 1.37 write.
 
 Rules of this file
-- Only the documents are read here. `replay.startup.check_observed` checks whether they fit the machine.
+- Only the documents are read here. `replay.observed` checks whether they fit the machine.
 - A document of policy none, or one that the kubelet never initialised, has no state: None.
 - A document of 1.37 is read as its kubelet restores it: from `data` (`node_exporter.state_document`).
 - Checksums of older documents are not checked here: the exporter has checked them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from sys import intern
@@ -18,7 +18,7 @@ from msgspec import Meta
 from pydantic import Field, TypeAdapter
 
 from extender.replay.machine import MAX_NUMA_NODE_ID
-from extender.replay.sets import MAX_CPU_ID, bits_of, parse_list
+from extender.replay.sets import bits_of, parse_list
 from extender.replay.state import NOTHING, Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory, OneContainer
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.validation import Document, parse_object
@@ -165,11 +165,6 @@ def policy_name(document: JsonObject) -> str:
     return policy if isinstance(policy, str) else ""
 
 
-def cpu_state_from_json(document: JsonObject, max_cpu: int = MAX_CPU_ID) -> CPUState | None:
-    """As `cpu_state`, from the file's content. Raises WireError as well if no kubelet starts with it."""
-    return cpu_state(restored(document, CPU_FIELD), max_cpu)
-
-
 def cpu_state(document: JsonObject, max_cpu: int) -> CPUState | None:
     """The CPU manager's state. None if the document has none (policy none, or never initialised).
 
@@ -212,20 +207,20 @@ def _cpus_of_one(name: str, text: str, max_cpu: int) -> OneContainer[int]:
 def _memory_of(containers: Mapping[str, Sequence[_Block | _QuickBlock]]) -> Mapping[str, tuple[Block, ...]]:
     if len(containers) == 1:
         ((name, blocks),) = containers.items()
-        if isinstance(blocks, tuple) and len(blocks) <= _FEW_BLOCKS and len(name) <= _SHORT:
+        if isinstance(blocks, tuple) and len(blocks) <= _FEW_BLOCKS and len(name) + _length(blocks) <= _SHORT:
             return _container_of(name, blocks)
-        return _one_container(intern(name), _blocks(blocks))
+        return OneContainer(intern(name), _blocks(blocks))
     return {intern(name): _blocks(blocks) for name, blocks in containers.items()}
+
+
+def _length(blocks: Iterable[_Block | _QuickBlock]) -> int:
+    """The characters of the types of memory, and the NUMA nodes."""
+    return sum(len(block.type) + len(block.numa) for block in blocks)
 
 
 @lru_cache(_SHARED)
 def _container_of(name: str, blocks: tuple[_QuickBlock, ...]) -> OneContainer[tuple[Block, ...]]:
-    return _one_container(intern(name), _blocks(blocks))
-
-
-@lru_cache(_SHARED)
-def _one_container(name: str, blocks: tuple[Block, ...]) -> OneContainer[tuple[Block, ...]]:
-    return OneContainer(name, blocks)
+    return OneContainer(intern(name), _blocks(blocks))
 
 
 def _check_count(count: int, field: str, what: str, most: int) -> None:
@@ -241,11 +236,6 @@ def _cpus(text: str, max_cpu: int, *path: str) -> int:
         return parse_list(text, max_cpu)
     except ValueError as error:
         raise WireError(".".join((CPU_FIELD, *path)), str(error)) from None
-
-
-def memory_state_from_json(document: JsonObject) -> MemoryState | None:
-    """As `memory_state`, from the file's content. Raises WireError as well if no kubelet starts with it."""
-    return memory_state(restored(document, MEMORY_FIELD))
 
 
 def memory_state(document: JsonObject) -> MemoryState | None:

@@ -31,6 +31,8 @@ MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000
 """Keys and values of YAML, which take about 10 microseconds each. JSON is limited by its size alone."""
 MAX_DOCUMENTS: Final = 10_000
+MAX_NUMBER: Final = 4000
+"""Characters of a number. Base 60 (`1:30`) takes a time that grows with their square."""
 MAX_SHOWN_KEY: Final = 64
 YAML_MEDIA_TYPES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -40,6 +42,7 @@ _MERGE: Final = object()
 """The key `<<`."""
 _KEPT_AS_TEXT: Final = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value", _MERGE_TAG})
 _SCALARS: Final = frozenset({f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str")})
+_NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 _COLLECTIONS: Final = frozenset({None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 
 
@@ -71,14 +74,6 @@ def read_documents(body: bytes, media_type: str) -> list[object]:
     return read_yaml_documents(body)
 
 
-def read_yaml(body: bytes) -> object:
-    """The only YAML document in *body*; see `read_yaml_documents`."""
-    documents = read_yaml_documents(body)
-    if len(documents) != 1:
-        raise WireError("", f"one document is expected, not {len(documents)}")
-    return documents[0]
-
-
 def read_yaml_documents(body: bytes) -> list[object]:
     """The YAML documents in *body*. Empty ones are skipped. The limits apply to all documents together.
 
@@ -101,11 +96,14 @@ def read_yaml_documents(body: bytes) -> list[object]:
 class DocumentError(Exception):
     """Why a text cannot be read. `path`: of the value, empty for the text as a whole. `is_syntax`: it is not YAML.
 
-    `line` counts from 1.
+    `is_excess`: it exceeds a limit of this reader, and need not be wrong. `line` counts from 1.
     """
 
-    def __init__(self, reason: str, line: int, path: str = "", *, is_syntax: bool = False) -> None:
+    def __init__(
+        self, reason: str, line: int, path: str = "", *, is_syntax: bool = False, is_excess: bool = False
+    ) -> None:
         super().__init__(reason)
+        self.is_excess: Final = is_excess
         self.line: Final = line
         self.path: Final = path
         self.is_syntax: Final = is_syntax
@@ -206,8 +204,8 @@ class DocumentBuilder:
             if not self.stack:
                 return
 
-    def _fault(self, reason: str, event: Event, path: str | None = None) -> DocumentError:
-        return DocumentError(reason, self._line(event), self._path() if path is None else path)
+    def _fault(self, reason: str, event: Event, path: str | None = None, *, is_excess: bool = False) -> DocumentError:
+        return DocumentError(reason, self._line(event), self._path() if path is None else path, is_excess=is_excess)
 
     def _line(self, event: Event) -> int:
         return _line_of(event) + self.skipped_lines
@@ -216,7 +214,7 @@ class DocumentBuilder:
         if event.tag not in _COLLECTIONS:
             raise self._fault(f"the tag {shown(event.tag)} is not known", event)
         if len(self.stack) >= MAX_DEPTH:
-            raise self._fault(f"nested more than {MAX_DEPTH} deep", event)
+            raise self._fault(f"nested more than {MAX_DEPTH} deep", event, is_excess=True)
         value: Any = {} if isinstance(event, MappingStartEvent) else []
         path = self._path()
         first = self.count
@@ -235,13 +233,13 @@ class DocumentBuilder:
         here = self.stack[-1]
         here.height = max(here.height, height)
         if len(self.stack) + here.height > MAX_DEPTH:
-            raise self._fault(f"nested more than {MAX_DEPTH} deep", event, here.path)
+            raise self._fault(f"nested more than {MAX_DEPTH} deep", event, here.path, is_excess=True)
 
     def _add(self, value: Any, event: Event, size: int) -> None:  # noqa: ANN401 - any value of a document
         """Store a value at the current position."""
         self.count += size
         if self.count > self.max_values:
-            raise self._fault(f"more than {self.max_values:,} values", event)
+            raise self._fault(f"more than {self.max_values:,} values", event, is_excess=True)
         line = self._line(event)
         if not self.stack:
             self.root, self.root_line = value, line
@@ -319,6 +317,10 @@ class DocumentBuilder:
             tag = _TEXT
         if tag not in _SCALARS:
             raise self._fault(f"the tag {shown(tag)} is not known", event)
+        if tag in _NUMBERS and len(event.value) > MAX_NUMBER:
+            raise self._fault(
+                f"{shown(event.value)} cannot be read: a number of more than {MAX_NUMBER} characters", event
+            )
         try:
             value = self.scalars.construct_object(yaml.ScalarNode(tag, event.value))
             if isinstance(value, int) and not -(2**63) <= value < 2**64:

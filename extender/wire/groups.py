@@ -1,10 +1,8 @@
 """Reads the group of a pod whose pods must run together or not at all (a gang), from labels, annotations and the spec.
 
-The first of these sources that is present counts (`docs/gangs.md` has the versions):
-- `numa-extender.io/group`, an annotation of ours for any controller;
-- `spec.schedulingGroup.podGroupName` (Kubernetes 1.36 and later), and `spec.workloadRef` (1.35 only);
-- the label `scheduling.x-k8s.io/pod-group` of the coscheduling plugin;
-- labels of LeaderWorkerSet, whose groups have a size in an annotation, and of JobSet.
+`group_of` is for everyone who asks which pods belong together: filter and bind, and advice that moves pods. The first
+source that is present counts: `numa-extender.io/group`, then Kubernetes' own fields (`spec.schedulingGroup` since 1.36,
+`spec.workloadRef` in 1.35), then `CONVENTIONS` in their order. `docs/gangs.md` has the versions.
 
 A value that is not understood is not an error of the document: the pod is then judged by itself.
 """
@@ -12,33 +10,62 @@ A value that is not understood is not an error of the document: the pod is then 
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-PREFIX: Final = "numa-extender.io/"
-GROUP: Final = f"{PREFIX}group"
-SIZE: Final = f"{PREFIX}group-size"
-_COSCHEDULING: Final = "scheduling.x-k8s.io/pod-group"
-_LWS: Final = "leaderworkerset.sigs.k8s.io/"
-_LWS_GROUP, LWS_SIZE, _LWS_WORKER = f"{_LWS}group-key", f"{_LWS}size", f"{_LWS}worker-index"
-_JOB_SET, _ATTEMPT = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/restart-attempt"
-_HOST: Final = "kubernetes.io/hostname"
-NAMES: Final = tuple(
-    name.encode() for name in (GROUP, "schedulingGroup", "workloadRef", _COSCHEDULING, _LWS_GROUP, _JOB_SET)
+import orjson
+
+from extender.wire.errors import WireError
+from extender.wire.group_conventions import (
+    CONVENTIONS,
+    GROUP,
+    LWS_WORKER,
+    RAY_HEAD,
+    RAY_TYPE,
+    ROLES,
+    SIZE,
+    TASK_GROUPS,
+    Convention,
 )
-"""Of every pod in a group at least one is in its document."""
-ANNOTATIONS: Final = (GROUP, SIZE, LWS_SIZE)
-"""The annotations that are read here."""
+from extender.wire.templates import find_templates
+
+_HOST: Final = "kubernetes.io/hostname"
 SPEC: Final = ("schedulingGroup", "workloadRef")
 """The parts of the spec that are read here, besides rules that spread pods over nodes."""
+NAMES: Final = tuple(
+    name.encode()
+    for name in (GROUP, *SPEC, *(key for each in CONVENTIONS for key in (*each.labels, *each.annotations)))
+)
+"""Of every pod in a group at least one is in its document."""
+ANNOTATIONS: Final = tuple(
+    dict.fromkeys(
+        (GROUP, SIZE, *(key for each in CONVENTIONS for key in (*each.annotations, *each.sizes, each.only_with) if key))
+    )
+)
+"""The annotations that are read here."""
 APIS: Final[Mapping[str, tuple[str, str]]] = {
     "scheduling.x-k8s.io/v1alpha1": ("coscheduling", "podgroups"),
     "scheduling.k8s.io/v1alpha1": ("workload", "workloads"),
     "scheduling.k8s.io/v1alpha2": ("pod_group", "podgroups"),
     "scheduling.k8s.io/v1alpha3": ("pod_group", "podgroups"),
     "scheduling.k8s.io/v1beta1": ("pod_group", "podgroups"),
+    "scheduling.sigs.k8s.io/v1alpha1": ("koordinator", "podgroups"),
+    "scheduling.volcano.sh/v1beta1": ("volcano", "podgroups"),
+    "scheduling.run.ai/v2alpha2": ("kai", "podgroups"),
+    "scheduler.grove.io/v1alpha1": ("grove", "podgangs"),
     "jobset.x-k8s.io/v1alpha2": ("job_set", "jobsets"),
+    "kubeflow.org/v1": ("training_job", "pytorchjobs"),
+    "kubeflow.org/v2beta1": ("training_job", "mpijobs"),
+    "ray.io/v1": ("ray_cluster", "rayclusters"),
 }
 """Kind of the group and resource, by group and version of the API. Kubernetes 1.35, 1.36 and 1.37 have one each."""
+OBJECTS: Final[Mapping[str, str]] = {
+    "pod_group": "PodGroup",
+    "workload": "Workload",
+    **{each.kind: each.object_kind for each in CONVENTIONS if each.object_kind},
+}
+"""The kinds of objects that state the sizes of groups, by kind of the group."""
 _MAX_NAME: Final = 512
 _MAX_SIZE: Final = 1_000_000
+_MAX_TASK_GROUPS: Final = 16_384
+"""Characters of YuniKorn's annotation that are read at most."""
 
 Json = Mapping[str, object]
 
@@ -46,7 +73,7 @@ Json = Mapping[str, object]
 class ObjectKey(NamedTuple):
     """An object of the API that states the size of groups.
 
-    `kind`: `pod_group`, `workload`, `coscheduling` or `job_set`.
+    `kind`: of the group, one of `OBJECTS`.
     """
 
     kind: str
@@ -55,11 +82,11 @@ class ObjectKey(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The group of a pod. `key`: equal for its pods, and for no others.
+    """The group of a pod. `key`: its source, namespace and name; equal for its pods, and for no others.
 
     `size`: how many pods must fit together, if the pod states it, otherwise 0. `object_key`: the object that states it.
     `leads`: other pods of the group are created only after this one is bound. `one_a_node`: each pod needs a node of
-    its own.
+    its own. `role`: of the pod in the object, in lower case; "" if it has none.
     """
 
     key: tuple[str, str, str]
@@ -67,6 +94,7 @@ class Group(NamedTuple):
     object_key: ObjectKey | None = None
     leads: bool = False
     one_a_node: bool = False
+    role: str = ""
 
     @property
     def text(self) -> str:
@@ -81,69 +109,97 @@ def group_of(manifest: Json, namespace: str = "") -> Group | None:
     found = _named(labels, annotations, spec)
     if found is None:
         return None
-    kind, name = found
+    kind, name, convention = found
+    part = "" if convention is None else _text(labels, convention.part)
     space = namespace or _text(metadata, "namespace") or "default"
     size = group_size(annotations.get(SIZE))
-    if kind == "leader_worker_set":
-        size = size or group_size(annotations.get(LWS_SIZE))
+    if convention is not None and not size:
+        size = _stated_size(convention, labels, annotations)
     return Group(
-        key=(kind, space, name),
+        key=(kind, space, f"{name}/{part}" if part else name),
         size=size,
-        object_key=_object_key(kind, space, spec, labels, name),
-        leads=kind == "leader_worker_set" and labels.get(_LWS_WORKER) == "0",
-        one_a_node=_spreads(spec),
+        object_key=_object_key(kind, space, name, spec),
+        leads=labels.get(LWS_WORKER) == "0",
+        one_a_node=spreads(spec),
+        role=_first(labels, ROLES).lower() if labels.get(RAY_TYPE) != "head" else RAY_HEAD,
     )
 
 
-def _named(labels: Json, annotations: Json, spec: Json) -> tuple[str, str] | None:
-    """Kind and name of the group."""
+def _named(labels: Json, annotations: Json, spec: Json) -> tuple[str, str, Convention | None] | None:
+    """Kind and name of the group, and the convention that it follows, if it is one of `CONVENTIONS`."""
     if name := _text(annotations, GROUP):
-        return "annotation", name
+        return "annotation", name, None
     if "schedulingGroup" in spec and (name := _text(_object(spec, "schedulingGroup"), "podGroupName")):
-        return "pod_group", name
+        return "pod_group", name, None
     if "workloadRef" in spec and (name := _text(reference := _object(spec, "workloadRef"), "name")):
         replica = _text(reference, "podGroupReplicaKey")
-        return "workload", "/".join(filter(None, (name, _text(reference, "podGroup"), replica)))
-    if name := _text(labels, _COSCHEDULING):
-        return "coscheduling", name
-    if name := _text(labels, _LWS_GROUP):
-        return "leader_worker_set", name
-    if name := _text(labels, _JOB_SET):
-        return "job_set", f"{name}/{attempt}" if (attempt := _text(labels, _ATTEMPT)) else name
+        return "workload", "/".join(filter(None, (name, _text(reference, "podGroup"), replica))), None
+    for each in CONVENTIONS:
+        name = _first(annotations, each.annotations) or _first(labels, each.labels)
+        if name and (not each.only_with or _text(annotations, each.only_with)):
+            return each.kind, name, each
     return None
 
 
-def _object_key(kind: str, namespace: str, spec: Json, labels: Json, name: str) -> ObjectKey | None:
+def _first(texts: Json, keys: tuple[str, ...]) -> str:
+    """The first of the values that is there; "" if none is."""
+    return next((text for key in keys if key in texts and (text := _text(texts, key))), "")
+
+
+def _stated_size(convention: Convention, labels: Json, annotations: Json) -> int:
+    sizes = (group_size(texts.get(key)) for key in convention.sizes for texts in (annotations, labels))
+    return next(filter(None, sizes), 0) or (_task_groups_size(annotations) if TASK_GROUPS in convention.sizes else 0)
+
+
+def _task_groups_size(annotations: Json) -> int:
+    """The pods of all task groups of a YuniKorn application; 0 if this pod does not state them."""
+    text = annotations.get(TASK_GROUPS)
+    if not isinstance(text, str) or len(text) > _MAX_TASK_GROUPS:
+        return 0
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return 0
+    counts = (
+        [group_size(each.get("minMember")) for each in found if isinstance(each, dict)]
+        if isinstance(found, list)
+        else []
+    )
+    return group_size(sum(counts)) if all(counts) else 0
+
+
+def _object_key(kind: str, namespace: str, name: str, spec: Json) -> ObjectKey | None:
     if kind == "workload":
         reference = _object(spec, "workloadRef")
-        return ObjectKey(kind, namespace, f"{_text(reference, 'name')}/{_text(reference, 'podGroup')}")
-    if kind == "job_set":
-        return ObjectKey(kind, namespace, _text(labels, _JOB_SET))
-    return ObjectKey(kind, namespace, name) if kind in ("pod_group", "coscheduling") else None
+        name = f"{_text(reference, 'name')}/{_text(reference, 'podGroup')}"
+    return ObjectKey(kind, namespace, name) if kind in OBJECTS else None
 
 
 def sizes_of(kind: str, document: Json) -> dict[ObjectKey, int]:
     """The sizes of groups that an object of the API states. Empty: it states none that is used.
 
-    A PodGroup has `spec.schedulingPolicy.gang.minCount`, a Workload one for each of its pod groups, and the
-    coscheduling plugin's PodGroup has `spec.minMember`. A JobSet has as many pods as its Jobs run at a time; it has no
-    size if some Jobs start after others.
+    A PodGroup has `spec.schedulingPolicy.gang.minCount`, a Workload one for each of its pod groups, and the PodGroups
+    of other schedulers have `spec.minMember`. A PodGang has `minReplicas` in each of its groups. A JobSet has as many
+    pods as its Jobs run at a time; it has no size if some Jobs start after others. A training job and a RayCluster have
+    the pods of all their roles; an MPIJob has no size if its launcher waits for the workers.
     """
     metadata, spec = _object(document, "metadata"), _object(document, "spec")
     name, namespace = _text(metadata, "name"), _text(metadata, "namespace")
     found: dict[str, int] = {}
-    if kind == "coscheduling":
-        found[name] = group_size(spec.get("minMember"))
-    elif kind == "pod_group":
+    if kind == "pod_group":
         found[name] = group_size(_object(_object(spec, "schedulingPolicy"), "gang").get("minCount"))
     elif kind == "job_set":
         found[name] = _job_set_size(spec)
+    elif kind == "grove":
+        found[name] = group_size(sum(group_size(each.get("minReplicas")) for each in _list(spec, "podgroups")))
+    elif kind == "workload":
+        for each in _list(spec, "podGroups"):
+            count = group_size(_object(_object(each, "policy"), "gang").get("minCount"))
+            found[f"{name}/{_text(each, 'name')}"] = count
+    elif kind in ("training_job", "ray_cluster"):
+        found[name] = _templates_size(document, spec)
     else:
-        groups = spec.get("podGroups")
-        for each in groups if isinstance(groups, list) else ():
-            if isinstance(each, dict):
-                count = group_size(_object(_object(each, "policy"), "gang").get("minCount"))
-                found[f"{name}/{_text(each, 'name')}"] = count
+        found[name] = group_size(spec.get("minMember"))
     return {ObjectKey(kind, namespace, name): size for name, size in found.items() if size}
 
 
@@ -159,6 +215,16 @@ def _job_set_size(spec: Json) -> int:
         completions = template.get("completions")
         size += _count(job.get("replicas")) * (pods if completions is None else min(pods, _count(completions)))
     return group_size(size)
+
+
+def _templates_size(document: Json, spec: Json) -> int:
+    """How many pods an object has at once; 0 if it makes some of them later, or does not say."""
+    if spec.get("launcherCreationPolicy") == "WaitForWorkersReady":
+        return 0
+    try:
+        return group_size(sum(each.replicas for each in find_templates(document)))
+    except WireError:
+        return 0
 
 
 def _count(value: object) -> int:
@@ -178,7 +244,7 @@ def apis_of(setting: str) -> Iterator[str]:
         yield each
 
 
-def _spreads(spec: Json) -> bool:
+def spreads(spec: Json) -> bool:
     """Whether two pods of one template can never be on one node: by anti-affinity for hostnames, or a host port."""
     anti = _object(_object(spec, "affinity"), "podAntiAffinity")
     rules = _list(anti, "requiredDuringSchedulingIgnoredDuringExecution")

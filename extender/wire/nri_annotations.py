@@ -19,7 +19,7 @@ from extender.replay.nri.objects import KEY_SUFFIX, Pod
 from extender.replay.nri.requests import check_annotations, is_strict_about_hints, picks_by_hints
 from extender.replay.nri.text import parse_bool, parse_id_list
 from extender.replay.nri.verdict import Refusal, RefusalError
-from extender.wire.nri_pods import DOMAIN
+from extender.wire.nri_pods import DOMAIN, KEPT, metadata_of
 from extender.wire.nri_scenarios import NriStep, pod_of
 
 MAX_FAULTS: Final = 20
@@ -27,8 +27,6 @@ MAX_ANNOTATIONS: Final = 256
 """How many annotations of the policy are checked; a pod needs a few for each container."""
 MAX_CONTAINERS: Final = 100
 """For how many containers annotations are checked."""
-MAX_TEXT: Final = 64 << 10
-"""The most characters of all values together. Reading YAML takes about 10 microseconds for each value."""
 MAX_NUMA_NODES: Final = 63
 """The plugin does not start on a machine with more."""
 _MEMORY_TYPES: Final = frozenset({"dram", "pmem", "hbm", "mixed"})
@@ -83,13 +81,13 @@ def annotation_faults(annotations: Mapping[str, str], containers: Sequence[str])
     ours = {key: text for key, text in annotations.items() if DOMAIN in key}
     if not ours:
         return []
-    if sum(len(text) for text in ours.values()) > MAX_TEXT:
-        reason = f"annotations of the NRI topology-aware policy exceed {MAX_TEXT} characters: they are not checked"
-        return [AnnotationFault(FaultKind.NO_EFFECT, "", reason)]
+    metadata = metadata_of(None, ours)
+    if excess := metadata.excess or metadata.late.parsed.excess:
+        return [AnnotationFault(FaultKind.NO_EFFECT, "", f"{excess}, and the annotations are not checked")]
     left_out = len(ours) - MAX_ANNOTATIONS
     ours = dict(sorted(ours.items())[:MAX_ANNOTATIONS])
     faults = [fault for key, text in ours.items() for fault in _faults_of(key, text, containers)]
-    pod = pod_of(NriStep(o="pod", id="pod", n="pod", an=ours))
+    pod = pod_of(NriStep(o="pod", id="pod", n="pod", an=ours), KEPT)
     checked = containers[:MAX_CONTAINERS]
     # A malformed affinity of one container refuses all of them, so one look is enough.
     looks: list[Callable[[], object]] = [lambda: affinities(pod, "", PolicyConfig())]

@@ -6,24 +6,26 @@ missing or cannot be, and pods get no verdict of the policy on that node.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from dataclasses import replace
 from typing import Final
 
+from extender.replay.caches import Shared
 from extender.replay.nri.config import PolicyConfig, PolicyStartError
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import set_up
 from extender.replay.nri.expressions import KUBELET_LABELS
-from extender.replay.nri.machine import Machine
+from extender.replay.nri.machine import Cache, Machine
 from extender.replay.nri.objects import QoS
 from extender.replay.nri.observed import ObservedGrant, ObservedGrantError, observe
 from extender.replay.nri.requests import CPUType
 from extender.replay.nri.state import NriPolicy, NriState
 from extender.replay.sets import parse_list
-from extender.wire.nri_reports import FIELD, NriFacts
+from extender.wire.errors import shown
+from extender.wire.nri_reports import FIELD, POLICY, NriFacts
 from node_exporter.report import ReportedNriGrant
 
-_SHARED: Final = 128
-"""How many machines with a configuration are kept, so that equal nodes share one."""
+_POLICIES: Final = Shared[str, NriPolicy]()
+"""By the digest of machine and configuration, so that equal nodes have one."""
 MAX_POOLS: Final = 512
 """Every container is compared at each of them. The largest recorded machine has 41."""
 
@@ -49,13 +51,15 @@ def policy_and_grants(facts: NriFacts, known: NriPolicy | None) -> tuple[NriPoli
 
 def nri_policy(facts: NriFacts) -> NriPolicy:
     """The policy with the machine and the configuration of *facts*; raises UnknownPolicyError."""
+    if facts.policy != POLICY:
+        raise UnknownPolicyError(f"{FIELD}.policy", f"the node runs {shown(facts.policy)}, which is not replayed")
     for name, part in (("machine", facts.machine), ("config", facts.config)):
         if part is None:
             raise UnknownPolicyError(f"{FIELD}.{name}", "not known")
     assert facts.machine is not None
     assert facts.config is not None
     try:
-        policy = _policy(facts.machine, facts.config)
+        policy = _policy(facts.machine, facts.config, facts.doubts)
     except PolicyStartError as error:
         raise UnknownPolicyError(f"{FIELD}.config", f"the plugin does not start with it: {error}") from None
     if (pools := len(policy.setup.tree.pools)) > MAX_POOLS:
@@ -73,10 +77,17 @@ def nri_state(policy: NriPolicy, grants: Sequence[ReportedNriGrant] | None) -> N
         raise UnknownPolicyError(f"{FIELD}.grants", str(error)) from None
 
 
-@lru_cache(maxsize=_SHARED)
-def _policy(machine: Machine, config: PolicyConfig) -> NriPolicy:
-    digest = hashlib.sha256(repr((machine, config)).encode()).hexdigest()
-    return NriPolicy(set_up(discover(machine), config), digest)
+def _policy(machine: Machine, config: PolicyConfig, doubts: tuple[str, ...]) -> NriPolicy:
+    digest = _digest_of(machine, config, doubts)
+    return _POLICIES.of(digest, lambda: NriPolicy(set_up(discover(machine), config), digest, doubts))
+
+
+def _digest_of(machine: Machine, config: PolicyConfig, doubts: tuple[str, ...]) -> str:
+    """SHA-256, equal for equal parameters. A cache counts once, however many CPUs have it."""
+    numbers: dict[Cache, int] = {}
+    caches = [[numbers.setdefault(cache, len(numbers)) for cache in cpu.caches] for cpu in machine.cpus]
+    bare = replace(machine, cpus=tuple(replace(cpu, caches=()) for cpu in machine.cpus))
+    return hashlib.sha256(repr((bare, caches, list(numbers), config, doubts)).encode()).hexdigest()
 
 
 def _observed(grant: ReportedNriGrant) -> ObservedGrant:

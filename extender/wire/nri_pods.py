@@ -1,25 +1,62 @@
 """What the NRI topology-aware policy reads of a pod's metadata.
 
-Annotations of the policy are short. A text is parsed once, however many pods have it. Where one is longer than
-`MAX_TEXT` characters, the pod gets no verdict on nodes with the policy.
+Rules of this file
+- The texts of labels and annotations are kept, up to `KEPT.text_bytes` of a pod together. Beyond that none is kept.
+- Annotations are parsed when a node with the policy needs them (`LateAnnotations`), with one budget for all of a pod.
+- A pod that exceeds either gets no verdict on nodes with the policy. On all other nodes nothing changes.
+- So a pod keeps at most `KEPT.text_bytes` of text, and about 0.2 MiB of what was parsed of it.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
-from extender.replay.nri.objects import MALFORMED, NO_METADATA, Metadata, Resources
-from extender.wire.documents import MAX_VALUES, DocumentError, build_documents
+from extender.replay.nri.affinity import AFFINITY_KEY, ANTI_AFFINITY_KEY
+from extender.replay.nri.objects import (
+    KEY_SUFFIX,
+    MALFORMED,
+    NO_METADATA,
+    LateAnnotations,
+    Metadata,
+    ParsedAnnotations,
+    Resources,
+)
+from extender.wire.documents import DocumentError, build_documents
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli
 from extender.wire.validation import load_json
 
 RESOURCES_ANNOTATION: Final = "noderesource.dev/resources"
 DOMAIN: Final = "resource-policy.nri.io"
-MAX_TEXT: Final = 16_384
+_YAML_KEYS: Final = frozenset({
+    AFFINITY_KEY, ANTI_AFFINITY_KEY, f"cold-start{KEY_SUFFIX}", f"irq-affinity{KEY_SUFFIX}",
+    *(f"{kind}.topologyhints{KEY_SUFFIX}" for kind in ("allow", "deny", "test")),
+})  # fmt: skip
+"""The annotations that the policy reads as YAML, without `/pod` and `/container.NAME`."""
 
 
-def metadata_of(labels: object, annotations: object, *, max_text: int = MAX_TEXT) -> Metadata:
+class AnnotationBudget(NamedTuple):
+    """Limits for all labels and annotations of one pod together.
+
+    `text_bytes`: of the keys and values, in UTF-8. `values`: of the YAML and JSON in annotations, an alias counted each
+    time it is used. Reading one takes about 5 microseconds.
+    """
+
+    text_bytes: int
+    values: int
+
+
+KEPT: Final = AnnotationBudget(text_bytes=16 << 10, values=1000)
+"""For every pod. The annotations of a real pod have a few hundred bytes."""
+
+
+_STEPS_A_BYTE: Final = 4
+"""Of a replay's budget. Longer annotations are so parsed off the event loop, where only short replays run."""
+_BYTES_A_VALUE: Final = 8
+"""So many bytes of a text that is no YAML count as one value: how many were read before the fault is not known."""
+
+
+def metadata_of(labels: object, annotations: object, budget: AnnotationBudget = KEPT) -> Metadata:
     """The metadata in `metadata.labels` and `metadata.annotations` of a pod; what is not a text is left out."""
     ours = {
         key: text
@@ -27,26 +64,51 @@ def metadata_of(labels: object, annotations: object, *, max_text: int = MAX_TEXT
         if isinstance(text, str) and (DOMAIN in key or key == RESOURCES_ANNOTATION)
     }
     known = {k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {}
+    if not ours and not known:
+        return NO_METADATA
+    labels_bytes, ours_bytes = _bytes_of(known), _bytes_of(ours)
+    if labels_bytes + ours_bytes > budget.text_bytes:
+        field = "labels" if labels_bytes > ours_bytes else "annotations"
+        reason = f"{labels_bytes + ours_bytes} bytes of labels and annotations, more than {budget.text_bytes}"
+        return Metadata(excess=f"metadata.{field}: {reason}: the NRI policy's decision is not known")
     if not ours:
-        return Metadata(labels=known) if known else NO_METADATA
-    if any(len(text) > max_text for text in ours.values()):
-        return Metadata(labels=known, annotations=ours, is_too_long=True)
-    return Metadata(
-        labels=known,
-        annotations=ours,
-        documents={text: _yaml(text) for key, text in ours.items() if key != RESOURCES_ANNOTATION},
-        annotated_resources=_annotated_resources(ours.get(RESOURCES_ANNOTATION)),
-    )
+        return Metadata(labels=known)
+    late = LateAnnotations(partial(_parsed, ours, budget.values), ours_bytes * _STEPS_A_BYTE)
+    return Metadata(labels=known, annotations=ours, late=late)
 
 
-@lru_cache(maxsize=1024)
-def _yaml(text: str) -> object:
-    """The first document in *text*, which is all that the plugin reads; None if it is empty."""
-    try:
-        first = next(build_documents(text.removeprefix("\ufeff"), MAX_VALUES), None)
-    except (DocumentError, UnicodeEncodeError):
-        return MALFORMED
-    return None if first is None else first.root
+def _bytes_of(texts: Mapping[str, str]) -> int:
+    return sum(len(part.encode(errors="surrogatepass")) for pair in texts.items() for part in pair)
+
+
+def _parsed(annotations: Mapping[str, str], max_values: int) -> ParsedAnnotations:
+    """The values of a pod's annotations, which may have *max_values* parts together."""
+    documents: dict[str, object] = {}
+    left = max_values
+    for key, text in annotations.items():
+        if text in documents or key.partition("/container.")[0].removesuffix("/pod") not in _YAML_KEYS:
+            continue
+        try:
+            first = next(build_documents(text.removeprefix("\ufeff"), left), None)
+        except (DocumentError, UnicodeEncodeError) as error:
+            if isinstance(error, DocumentError) and error.is_excess:
+                return _excess(key, max_values)
+            documents[text] = MALFORMED
+            left -= len(text) // _BYTES_A_VALUE
+        else:
+            documents[text] = None if first is None else first.root
+            left -= 0 if first is None else first.count
+        if left < 0:
+            return _excess(key, max_values)
+    resources = _annotated_resources(annotations.get(RESOURCES_ANNOTATION))
+    if sum(3 + len(each.requests) + len(each.limits) for each in resources.values()) > left:
+        return _excess(RESOURCES_ANNOTATION, max_values)
+    return ParsedAnnotations(documents, resources)
+
+
+def _excess(key: str, max_values: int) -> ParsedAnnotations:
+    reason = f"metadata.annotations.{key[:200]}: more than {max_values} values in all annotations, or nested too deep"
+    return ParsedAnnotations({}, {}, f"{reason}: the NRI policy's decision is not known")
 
 
 def milli_or_none(text: object) -> int | None:

@@ -2,11 +2,15 @@
 
 Rules of this file
 - A section of an unknown version is left out, and `problems` says so. The rest of the report counts.
+- The rules that are replayed are those of plugin v0.14. An older plugin decides otherwise on some machines, so nothing
+  is certain where the plugin is older, or where its release is not known. The same holds for a configuration with an
+  option that is not known here, or that the plugin has not confirmed.
 - A section that contradicts itself is refused with the report (`WireError`), as any other part.
 - What the plugin concludes from sysfs is concluded here (`pkg/sysfs/system.go` discoverNodes, checkCoreKinds). Where it
   stops, the machine is None and the reason a problem: such a plugin manages no container.
 """
 
+import re
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,16 +19,25 @@ import orjson
 from extender.replay.nri.config import PolicyConfig
 from extender.replay.nri.machine import CPU, DRAM, HBM, PMEM, Cache, Machine, MemoryNode
 from extender.replay.sets import format_list, parse_list
-from extender.wire.errors import CapError, WireError
+from extender.wire.errors import CapError, WireError, shown
+from extender.wire.nri_options import unknown_options
 from extender.wire.nri_scenarios import config_from_json
 from extender.wire.problems import problem
 from node_exporter.report import Problem, ReportedNriGrant, ReportedNriMachine, ReportedNriPolicy
 
 VERSION: Final = 1
 FIELD: Final = "nri"
+POLICY: Final = "topology-aware"
+KNOWN_RELEASE: Final = (0, 14)
+"""The release of the plugin whose decisions were recorded. From it on a grant in the state file names a CPU class."""
+_FIELD_OF_RELEASE: Final = "CPUClass"
+_SHOWN_DOUBTS: Final = 8
 MAX_CPUS: Final = 4096
 MAX_CACHES: Final = 16_384
 MAX_NODES: Final = 63
+MAX_CACHES_A_CPU: Final = 32
+MAX_CONFIG_BYTES: Final = 64 << 10
+"""Of the configuration in JSON. A real one has a few hundred."""
 MAX_GRANTS: Final = 10_000
 
 
@@ -33,7 +46,8 @@ class NriFacts:
     """What a report says of the policy on its node.
 
     `machine` None: the plugin does not start there. `config` None: not known. `grants` None: not known; then only
-    counts of a NodeResourceTopology object can say what is free. `faults`: (path, reason) for people.
+    counts of a NodeResourceTopology object can say what is free. `faults`: (path, reason) for people. `policy`: the
+    name of the NRI policy. `doubts`: why the plugin may decide otherwise than the replay, for people.
     """
 
     machine: Machine | None
@@ -42,6 +56,8 @@ class NriFacts:
     config_status: str
     grants: tuple[ReportedNriGrant, ...] | None
     faults: tuple[tuple[str, str], ...]
+    policy: str = POLICY
+    doubts: tuple[str, ...] = ()
 
 
 class _DiscoveryError(Exception):
@@ -80,6 +96,8 @@ def nri_facts(policy: ReportedNriPolicy) -> NriFacts:
             faults.append((f"{FIELD}.machine", f"the plugin does not start here: {error}"))
     config = None
     if policy.config is not None:
+        if (size := len(orjson.dumps(policy.config))) > MAX_CONFIG_BYTES:
+            raise CapError(f"{FIELD}.config", f"{size} bytes, more than {MAX_CONFIG_BYTES}")
         try:
             config = config_from_json(policy.config, f"{FIELD}.config")
         except WireError as error:
@@ -99,7 +117,11 @@ def nri_facts(policy: ReportedNriPolicy) -> NriFacts:
         ):
             if not 0 <= value < end:
                 raise WireError(f"{FIELD}.grants[{position}].{name}", f"{value} is outside 0..{end - 1}")
+    doubts = _doubts(policy)
+    faults += [(FIELD, f"{doubt}: no verdict of the NRI policy is certain") for doubt in doubts]
     return NriFacts(
+        policy=policy.policy[:64],
+        doubts=doubts,
         machine=machine,
         config=config,
         config_source=policy.config_source,
@@ -107,6 +129,31 @@ def nri_facts(policy: ReportedNriPolicy) -> NriFacts:
         grants=None if policy.grants is None else tuple(policy.grants),
         faults=tuple(faults),
     )
+
+
+def _doubts(policy: ReportedNriPolicy) -> tuple[str, ...]:
+    """Why the plugin may decide otherwise than the replay; see the rules of this file."""
+    if policy.policy != POLICY:
+        return ()
+    unknown = unknown_options(policy.config or {})
+    found = [_doubt_of_release(policy), *(shown(doubt) for doubt in policy.doubts[:_SHOWN_DOUBTS])]
+    if unknown:
+        found.append(f"its configuration has options that are not known: {', '.join(map(shown, unknown))}")
+    return tuple(filter(None, found))
+
+
+def _doubt_of_release(policy: ReportedNriPolicy) -> str:
+    """The grants in the state file show what runs; the tag of an image only what was pulled last."""
+    wanted = f"v{KNOWN_RELEASE[0]}.{KNOWN_RELEASE[1]}"
+    match = re.match(r"v?(\d{1,4})\.(\d{1,4})", policy.release)
+    release = (int(match[1]), int(match[2])) if match else None
+    if policy.grant_fields and _FIELD_OF_RELEASE not in policy.grant_fields:
+        return f"the plugin is older than {wanted}, whose decisions are replayed"
+    if release is None:
+        return "" if policy.grant_fields else f"it is not known whether the plugin is {wanted}: it has no grant yet"
+    if release > KNOWN_RELEASE or (release < KNOWN_RELEASE and not policy.grant_fields):
+        return f"the plugin is {shown(policy.release)}, and the decisions of {wanted} are replayed"
+    return ""
 
 
 def nri_machine(reported: ReportedNriMachine) -> Machine:
@@ -157,6 +204,8 @@ def _cpus(reported: ReportedNriMachine, node_count: int) -> tuple[CPU, ...]:
             raise WireError(field, f"CPU {id_} is listed twice, or is not an id below {MAX_CPUS}")
         if not 0 <= node < node_count or not all(0 <= i < len(caches) for i in indexes):
             raise WireError(field, "its NUMA node and its caches must be listed")
+        if len(indexes) > MAX_CACHES_A_CPU or len(set(indexes)) != len(indexes):
+            raise WireError(field, f"{len(indexes)} caches, more than {MAX_CACHES_A_CPU}, or one of them twice")
         core = _list(threads, field)
         if not core >> id_ & 1:
             raise WireError(field, "the CPU is not among the threads of its core")
@@ -226,6 +275,6 @@ def _core_kinds(reported: ReportedNriMachine, cpus: tuple[CPU, ...], online: int
 
 def _list(text: str, where: str) -> int:
     try:
-        return parse_list(text)
+        return parse_list(text, MAX_CPUS - 1)
     except ValueError as error:
         raise WireError(where, str(error)) from None

@@ -11,12 +11,17 @@ from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
 from extender.replay.nri.estimates import oom_score_adj, runtime_resources
 from extender.replay.nri.events import NewContainer
 from extender.replay.nri.objects import ContainerDevice, Pod, QoS, RuntimeResources
+from extender.wire.documents import MAX_VALUES
 from extender.wire.errors import WireError
-from extender.wire.nri_pods import metadata_of, milli_or_none
+from extender.wire.nri_pods import AnnotationBudget, metadata_of, milli_or_none
 from extender.wire.validation import Document, parse_object
 
 MAX_STEPS_OF_A_SCENARIO: Final = 10_000
-_ANY_LENGTH: Final = 2**31
+MAX_GLOBS: Final = 256
+"""Limit on the patterns of one list of the configuration."""
+MAX_GLOB: Final = 256
+"""Limit on the characters of one of them: what they match, a namespace or an interrupt, is shorter."""
+_NO_LIMIT: Final = AnnotationBudget(2**31, MAX_VALUES)
 _QOS: Final = {"G": QoS.GUARANTEED, "B": QoS.BURSTABLE, "E": QoS.BEST_EFFORT}
 
 _Amounts: TypeAlias = Annotated[list[Annotated[int, Field(ge=-1, lt=2**62)]], Field(min_length=4, max_length=4)]
@@ -84,6 +89,9 @@ class _Agent(Document):
     pod_resource_api: bool = Field(default=False, alias="podResourceAPI")
 
 
+_Globs = Annotated[list[Annotated[str, Field(max_length=MAX_GLOB)]], Field(max_length=MAX_GLOBS)]
+
+
 class _Config(Document):
     pin_cpu: bool = Field(default=False, alias="pinCPU")
     pin_memory: bool = Field(default=False, alias="pinMemory")
@@ -91,7 +99,7 @@ class _Config(Document):
     prefer_shared: bool | None = Field(default=None, alias="preferSharedCPUs")
     colocate_pods: bool = Field(default=False, alias="colocatePods")
     colocate_namespaces: bool = Field(default=False, alias="colocateNamespaces")
-    reserved_namespaces: list[str] = Field(default_factory=list, alias="reservedPoolNamespaces")
+    reserved_namespaces: _Globs = Field(default_factory=list, alias="reservedPoolNamespaces")
     available: dict[str, str] = Field(default_factory=dict, alias="availableResources")
     reserved: dict[str, str] = Field(default_factory=dict, alias="reservedResources")
     priority: str = Field(default="", alias="defaultCPUPriority")
@@ -99,7 +107,7 @@ class _Config(Document):
     cpu_classes: list[_CPUClass] = Field(default_factory=list, alias="cpuClasses")
     exclusive_class: str = Field(default="", alias="defaultExclusiveCPUClass")
     agent: _Agent | None = None
-    interrupts: list[str] = Field(default_factory=list, alias="controllableInterrupts")
+    interrupts: _Globs = Field(default_factory=list, alias="controllableInterrupts")
 
 
 _LINE: Final = TypeAdapter(_Line)
@@ -157,9 +165,9 @@ def config_from_json(value: object, field: str) -> PolicyConfig:
     )
 
 
-def pod_of(step: NriStep) -> Pod:
-    """The pod of a `pod` step."""
-    metadata = metadata_of(step.lb, step.an, max_text=_ANY_LENGTH)
+def pod_of(step: NriStep, budget: AnnotationBudget = _NO_LIMIT) -> Pod:
+    """The pod of a `pod` step. *budget*: for its annotations."""
+    metadata = metadata_of(step.lb, step.an, budget)
     return Pod(
         id=step.id,
         uid=f"uid-{step.id}",
@@ -168,9 +176,8 @@ def pod_of(step: NriStep) -> Pod:
         qos=_QOS[step.q],
         labels=step.lb,
         annotations=metadata.annotations,
-        documents=metadata.documents,
-        annotated_resources=metadata.annotated_resources,
         device_nodes={c: tuple((d.res, tuple(d.nodes)) for d in listed) for c, listed in step.pr.items()},
+        late=metadata.late,
     )
 
 

@@ -62,12 +62,12 @@ class _Zone(Document):
     attributes: list[_Pair] | None = None
 
 
-class _Object(Document):
+class _NRTObject(Document):
     attributes: list[_Pair] | None = None
     zones: Annotated[list[_Zone], Field(max_length=4096)]
 
 
-_OBJECT: Final = TypeAdapter(_Object)
+_OBJECT: Final = TypeAdapter(_NRTObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

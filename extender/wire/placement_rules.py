@@ -17,9 +17,13 @@ from extender.wire.validation import Document, parse_object
 
 _MOST: Final = 1000
 """Limit on the entries of one list or map."""
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+LOCAL_VOLUMES: Final = frozenset(
+    {"configMap", "secret", "projected", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "csi"}
+)
+"""Kinds of volumes that any node can mount, as far as kube-scheduler checks. A claim can be tied to nodes."""
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 _UNREAD: Final = {
-    "topologySpreadConstraints": "topology spread constraints",
-    "volumes": "volumes",
     "resourceClaims": "resource claims",
     "schedulingGates": "scheduling gates",
 }
@@ -63,7 +67,7 @@ class _NodeSelector(_SpecPart):
 
 
 class _NodeAffinity(_SpecPart):
-    required: _NodeSelector | None = Field(alias="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    required: _NodeSelector | None = Field(alias=REQUIRED, default=None)
 
 
 class _Affinity(_SpecPart):
@@ -78,6 +82,7 @@ class _Spec(_SpecPart):
     affinity: _Affinity = _Affinity()
     tolerations: list[Toleration] = Field(default=[], max_length=_MOST)
     overhead: dict[str, object] = Field(default={}, max_length=_MOST)
+    scheduler: str = Field(alias="schedulerName", default="")
 
 
 _SPEC: Final = TypeAdapter(_Spec)
@@ -85,7 +90,10 @@ _SPEC: Final = TypeAdapter(_Spec)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRules:
-    """`node_terms` None: no required node affinity; else one of them must match. `overhead_milli`: `spec.overhead`."""
+    """`node_terms` None: no required node affinity; else one of them must match. `overhead_milli`: `spec.overhead`.
+
+    `unread`: what else restricts the nodes of the pod. `scheduler`: the name of its scheduler.
+    """
 
     node_name: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +101,7 @@ class PlacementRules:
     tolerations: Sequence[Toleration] = ()
     overhead_milli: Mapping[str, int] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
+    scheduler: str = DEFAULT_SCHEDULER
 
 
 def placement_rules_from_json(spec: Json, path: str) -> PlacementRules:
@@ -106,16 +115,23 @@ def placement_rules_from_json(spec: Json, path: str) -> PlacementRules:
         tolerations=parsed.tolerations,
         overhead_milli={k: parse_milli(v, f"{path}.overhead.{k[:64]}") for k, v in parsed.overhead.items()},
         unread=tuple(_unread(spec, parsed.affinity)),
+        scheduler=parsed.scheduler or DEFAULT_SCHEDULER,
     )
 
 
 def _unread(spec: Json, affinity: _Affinity) -> Iterator[str]:
     yield from (what for key, what in _UNREAD.items() if spec.get(key))
-    if affinity.to_pods or affinity.against_pods:
-        yield "affinity to other pods"
-    containers = spec.get("containers")
-    for container in containers if isinstance(containers, list) else ():
-        ports = container.get("ports") if isinstance(container, dict) else None
-        if isinstance(ports, list) and any(isinstance(p, dict) and p.get("hostPort") for p in ports):
-            yield "host ports"
-            return
+    if any(each.get("whenUnsatisfiable") != "ScheduleAnyway" for each in _objects(spec, "topologySpreadConstraints")):
+        yield "topology spread constraints"
+    if any(not LOCAL_VOLUMES.issuperset({*volume} - {"name"}) for volume in _objects(spec, "volumes")):
+        yield "volumes"
+    if any(isinstance(rules, dict) and rules.get(REQUIRED) for rules in (affinity.to_pods, affinity.against_pods)):
+        yield "required affinity to other pods"
+    ports = (port for container in _objects(spec, "containers") for port in _objects(container, "ports"))
+    if any(port.get("hostPort") for port in ports):
+        yield "host ports"
+
+
+def _objects(parent: Json, key: str) -> list[Json]:
+    found = parent.get(key)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

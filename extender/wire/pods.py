@@ -7,13 +7,14 @@ Rules of this file
 - Nothing of the document is kept: replay values contain no foreign objects.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
 from extender.wire.demands import demand_from_json
-from extender.wire.errors import WireError, shown
+from extender.wire.errors import CapError, WireError, shown
 from extender.wire.fields import MAX_TEXT, Json, list_at, object_at, optional_object_at, text_at
 from extender.wire.nri_pods import metadata_of
 from extender.wire.quantity import parse_milli
@@ -22,6 +23,10 @@ from extender.wire.times import unix_seconds
 MAX_CONTAINERS: Final = 1000
 MAX_RESOURCES: Final = 256
 MAX_CLAIMS: Final = 1000
+MAX_POD_BYTES: Final = 512 << 10
+"""What one pod may take in memory. 100 containers with four resources each take about 120 kB."""
+_A_BYTE_OF_ANNOTATIONS: Final = 16
+"""What it takes when it is parsed."""
 NODE_CRITICAL: Final = "system-node-critical"
 """A priority class."""
 
@@ -48,11 +53,17 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
     ]
     if not any(c.kind is ContainerKind.APP for c in containers):
         raise WireError(f"{path}.spec.containers", "a pod has at least one container")
-    names = [c.name for c in containers]
-    if len(set(names)) != len(names):
-        twice = next(n for n in names if names.count(n) > 1)
+    names = Counter(c.name for c in containers)
+    if len(names) != len(containers):
+        twice = next(name for name, count in names.items() if count > 1)
         raise WireError(f"{path}.spec.containers", f"the name {shown(twice)} is used by two containers")
     requests, limits = _pod_level(spec, f"{path}.spec.resources", containers)
+    described = metadata_of(metadata.get("labels"), metadata.get("annotations"))
+    weight = 1000 + sum(map(_weight_of, containers)) + _bytes_of(requests or {}) + _bytes_of(limits or {})
+    weight += sum(90 + len(name) for name in {name for each in containers for name in each.claims})
+    weight += 2 * _bytes_of(described.labels) + _A_BYTE_OF_ANNOTATIONS * _bytes_of(described.annotations)
+    if weight > MAX_POD_BYTES:
+        raise CapError(f"{path}.spec", f"its containers take {weight} bytes of memory, more than {MAX_POD_BYTES}")
     return Pod(
         uid=text_at(metadata.get("uid", ""), f"{path}.metadata.uid"),
         name=text_at(metadata.get("name", ""), f"{path}.metadata.name"),
@@ -62,10 +73,22 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
         pod_limits_milli=limits,
         status_qos=_qos(status.get("qosClass"), f"{path}.status.qosClass"),
         created_at=unix_seconds(metadata.get("creationTimestamp")),
-        demand=demand_from_json(metadata.get("annotations")),
-        metadata=metadata_of(metadata.get("labels"), metadata.get("annotations")),
+        demand=demand_from_json(metadata.get("annotations"), containers=list(names)),
+        metadata=described,
+        weight_bytes=weight,
         is_node_critical=spec.get("priorityClassName") == NODE_CRITICAL,
     )
+
+
+def _weight_of(container: Container) -> int:
+    """About how many bytes of memory a container takes."""
+    allocated = container.allocated_milli or {}
+    lists = sum(map(_bytes_of, (container.requests_milli, container.limits_milli, allocated)))
+    return 500 + lists + 300 * len(container.dra_resources) + 16 * len(container.claims)
+
+
+def _bytes_of(parts: Mapping[str, object]) -> int:
+    return sum(60 + len(name) for name in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +132,10 @@ def _amounts(value: object, path: str) -> dict[str, int]:
     amounts = optional_object_at(value, path)
     if len(amounts) > MAX_RESOURCES:
         raise WireError(path, f"{len(amounts)} resources, more than {MAX_RESOURCES}")
-    return {name: parse_milli(amount, f"{path}.{name[:MAX_TEXT]}") for name, amount in amounts.items()}
+    return {
+        name: 0 if amount is None else parse_milli(amount, f"{path}.{name[:MAX_TEXT]}")
+        for name, amount in amounts.items()
+    }
 
 
 def _pod_level(

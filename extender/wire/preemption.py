@@ -21,7 +21,7 @@ from extender.wire.fields import MAX_TEXT, integer_at, object_at
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import GoModel, KubernetesObject, nominated_node_of, priority_of
 from extender.wire.times import unix_seconds
-from extender.wire.validation import load_json
+from extender.wire.validation import doc, load_json
 
 NEVER: Final = "Never"
 """The `preemptionPolicy` of a pod that never preempts."""
@@ -140,36 +140,36 @@ _Violations = Annotated[int, Field(ge=0, description="Victims that violate a Pod
 class MetaPod(GoModel):
     """A victim by its UID."""
 
-    UID: Annotated[str, Field(description="`metadata.uid`.")]
+    UID: Annotated[str, doc("`metadata.uid`.")]
 
 
 class MetaVictims(GoModel):
     """The victims of one node, most important first."""
 
-    Pods: Annotated[list[MetaPod] | None, Field(description="Empty: no victim is needed.")]
+    Pods: Annotated[list[MetaPod] | None, doc("Empty: no victim is needed.")]
     NumPDBViolations: _Violations = 0
 
 
 class Victims(GoModel):
     """The victims of one node, most important first, as full objects."""
 
-    Pods: Annotated[list[KubernetesObject] | None, Field(description="v1.Pod objects.")]
+    Pods: Annotated[list[KubernetesObject] | None, doc("v1.Pod objects.")]
     NumPDBViolations: _Violations = 0
 
 
 class ExtenderPreemptionArgs(GoModel):
     """What kube-scheduler sends to preempt. One of the two maps is null."""
 
-    Pod: Annotated[KubernetesObject, Field(description="The v1.Pod to schedule.")]
+    Pod: Annotated[KubernetesObject, doc("The v1.Pod to schedule.")]
     NodeNameToVictims: Annotated[
-        dict[str, Victims] | None, Field(description="Candidates by name, if `nodeCacheCapable: false`.")
+        dict[str, Victims] | None, doc("Candidates by name, if `nodeCacheCapable: false`.")
     ] = None
     NodeNameToMetaVictims: Annotated[
-        dict[str, MetaVictims] | None, Field(description="Candidates by name, if `nodeCacheCapable: true`.")
+        dict[str, MetaVictims] | None, doc("Candidates by name, if `nodeCacheCapable: true`.")
     ] = None
 
 
 class ExtenderPreemptionResult(GoModel):
     """The reply of preempt: the nodes on which evicting these victims makes the pod fit."""
 
-    NodeNameToMetaVictims: Annotated[dict[str, MetaVictims], Field(description="Empty: preemption helps on no node.")]
+    NodeNameToMetaVictims: Annotated[dict[str, MetaVictims], doc("Empty: preemption helps on no node.")]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from extender.wire.validation import Document
+from extender.wire.validation import Document, doc
 
 MAX_CHANGED_PODS: Final = 512
 
@@ -25,9 +25,9 @@ Manifest = dict[str, Any]
 
 Workload = Annotated[
     Manifest,
-    Field(
-        description="A v1.Pod, a KubeVirt VirtualMachine, or an object of any kind that has one pod template, such as "
-        "a Deployment, Job or Rollout. Only what admission reads is needed."
+    doc(
+        "A v1.Pod, a KubeVirt VirtualMachine, or an object of any kind that has one pod template, such as a "
+        "Deployment, Job or Rollout. Only what admission reads is needed."
     ),
 ]
 
@@ -35,12 +35,9 @@ Workload = Annotated[
 class TaintSpec(Question):
     """One taint of a node."""
 
-    key: Annotated[str, Field(description="The key that a toleration names.")]
-    value: Annotated[str, Field(description="May be empty.")] = ""
-    effect: Annotated[
-        Literal["NoSchedule", "PreferNoSchedule", "NoExecute"],
-        Field(description="`PreferNoSchedule` refuses no pod."),
-    ]
+    key: Annotated[str, doc("The key that a toleration names.")]
+    value: Annotated[str, doc("May be empty.")] = ""
+    effect: Annotated[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"], doc("`PreferNoSchedule` refuses no pod.")]
 
 
 class HypotheticalNode(Question):
@@ -50,8 +47,8 @@ class HypotheticalNode(Question):
     settings. Other changes (another CPU or memory policy, other reserved CPUs) also need `empty`.
     """
 
-    name: Annotated[str | None, Field(description="Its name in the reply. Null: named after its base.")] = None
-    report: Annotated[Manifest | None, Field(description="A full NodeReport.")] = None
+    name: Annotated[str | None, doc("Its name in the reply. Null: named after its base.")] = None
+    report: Annotated[Manifest | None, doc("A full NodeReport.")] = None
     machine: Annotated[
         str | None, Field(description="A machine shape by name, see `GET /v1/machines`.", examples=["epyc-nps4-64"])
     ] = None
@@ -83,7 +80,7 @@ class HypotheticalNode(Question):
             examples=[{"vendor.example/gpu": [{"id": "gpu-0", "numa": [0]}]}],
         ),
     ] = None
-    empty: Annotated[bool, Field(description="Remove all pods first.")] = False
+    empty: Annotated[bool, doc("Remove all pods first.")] = False
     remove_pods: Annotated[
         list[str], Field(description="UIDs, or NAMESPACE/NAME as the node lists them.", max_length=MAX_CHANGED_PODS)
     ] = []
@@ -91,7 +88,5 @@ class HypotheticalNode(Question):
         list[Workload],
         Field(description="Pods to admit one after another. An error if one is refused.", max_length=MAX_CHANGED_PODS),
     ] = []
-    labels: Annotated[
-        dict[str, str] | None, Field(description="Null: the base's. For a machine: unknown, so not checked.")
-    ] = None
-    taints: Annotated[list[TaintSpec] | None, Field(description="Null: the base's, as for `labels`.")] = None
+    labels: Annotated[dict[str, str] | None, doc("Null: the base's. For a machine: unknown, so not checked.")] = None
+    taints: Annotated[list[TaintSpec] | None, doc("Null: the base's, as for `labels`.")] = None

@@ -48,10 +48,14 @@ class PackedFacts(Mapping[str, object]):
 
 
 def report_facts(report: ReadReport) -> Mapping[str, object]:
-    """The facts in *report*, as JSON. `pod_count`: of `pods`, None if the node could not list them."""
+    """The facts in *report*, as JSON. `pod_count`: of `pods`, None if the node could not list them.
+
+    `resource_policy`: the name of the NRI policy; None if the node has none, or it is not known.
+    """
     return PackedFacts(
         {
             "kubelet_version": report.kubelet_version and intern(report.kubelet_version),
+            "resource_policy": None if report.nri is None else intern(report.nri.policy),
             "pod_count": None if report.pods is None else len(report.pods),
             "problems": _PROBLEMS.dump_python(report.problems, mode="json"),
         },

@@ -1,14 +1,17 @@
 """What the kubelet's managers hold, from the state files in a report.
 
-A manager whose state file is missing, or was written under a policy other than the configured one, is hidden. Nothing
-is guessed: each gap is a problem of the report.
+A manager whose state file is missing, or was written under a policy other than the configured one, is hidden, and so is
+one whose state names what the machine does not have. Any other contradiction leaves the state as it is, in doubt: the
+kubelet goes on from it, unless it was killed while it wrote. Nothing is guessed: each gap and each contradiction is a
+problem of the report.
 """
 
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from extender.replay.kubelet import Kubelet
 from extender.replay.machine import MAX_CPUS
-from extender.replay.observed import ObservedStateError, check_observed
+from extender.replay.observed import ObservedStateError, UnknownPartError, contradictions
 from extender.replay.startup import initial_state
 from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
 from extender.replay.verdict import Provider
@@ -23,7 +26,7 @@ from extender.wire.checkpoints import (
     policy_name,
     restored,
 )
-from extender.wire.errors import WireError, shown
+from extender.wire.errors import shown
 from extender.wire.problems import problem
 from extender.wire.scenarios import Devices
 from node_exporter.report import NodeReport, Problem
@@ -37,19 +40,34 @@ class _Gaps:
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
         self.hidden: set[Provider] = set()
+        self.contradictory = False
 
     def hide(self, manager: Provider, path: str, reason: str) -> None:
         self.hidden.add(manager)
         self.problems.append(problem(path, f"{reason}: no verdict for pods that need the {manager.value} manager"))
 
+    def doubt(self, error: ObservedStateError) -> None:
+        self.contradictory = True
+        reason = f"{error.reason}: the kubelet has not finished writing, or was stopped before; no verdict is certain"
+        self.problems.append(problem(error.field, reason))
 
-def observed_state(
-    facts: NodeReport, kubelet: Kubelet, devices: Devices, problems: list[Problem]
-) -> tuple[ManagerState, frozenset[Provider]]:
-    """What the managers hold, and the managers whose state is unknown. Adds to *problems*.
+
+class ObservedState(NamedTuple):
+    """`hidden`: the managers whose state is unknown; theirs is the one of a node without pods.
+
+    `contradictory`: the state contradicts itself in a way that no kubelet writes which has finished writing.
+    """
+
+    state: ManagerState
+    hidden: frozenset[Provider] = NOTHING_HIDDEN
+    contradictory: bool = False
+
+
+def observed_state(facts: NodeReport, kubelet: Kubelet, devices: Devices, problems: list[Problem]) -> ObservedState:
+    """What the managers hold. Adds to *problems*.
 
     Raises:
-        WireError: the state contradicts itself, or is not one of this kubelet.
+        WireError: a state file has a wrong type, or a value that none of its kind has.
     """
     gaps = _Gaps(problems)
     empty = initial_state(kubelet, devices)
@@ -58,11 +76,13 @@ def observed_state(
         memory=_memory_state(facts.state.memory_manager_state, kubelet, empty.memory, gaps),
         devices=_device_state(facts, devices, gaps),
     )
-    try:
-        check_observed(kubelet, state)
-    except ObservedStateError as error:
-        raise WireError(error.field, error.reason) from None
-    return state, frozenset(gaps.hidden) if gaps.hidden else NOTHING_HIDDEN
+    for manager, error in contradictions(kubelet, state):
+        if isinstance(error, UnknownPartError):
+            gaps.hide(manager, error.field, error.reason)
+            state = replace(state, cpu=empty.cpu) if manager is Provider.CPU else replace(state, memory=empty.memory)
+        else:
+            gaps.doubt(error)
+    return ObservedState(state, frozenset(gaps.hidden) if gaps.hidden else NOTHING_HIDDEN, gaps.contradictory)
 
 
 def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, gaps: _Gaps) -> CPUState:

@@ -1,7 +1,8 @@
 """Reads and checks NodeReports, and converts them to replay values.
 
 Rules of this file
-- A report that contradicts itself is refused as a whole (`WireError`), so that the last good one stays.
+- A report with a value that none of its kind can have is refused as a whole (`WireError`), so that the last good one
+  stays. What its state files hold is never a reason to refuse it (`reported_state`).
 - A report with missing parts is accepted, and nothing is guessed. Without a machine, a kubelet configuration or a known
   kubelet version no verdict is possible (`kubelet` None). A manager whose state file is missing, or was written under a
   policy other than the configured one, is `hidden`: only pods that need nothing from it get a verdict. Each gap is
@@ -91,6 +92,7 @@ class ReadReport:
     kubelet: Kubelet | None
     state: ManagerState | None
     hidden: frozenset[Provider]
+    contradictory: bool
     pods: tuple[ReportedPod, ...] | None
     zones: tuple[Zone, ...]
     problems: tuple[Problem, ...]
@@ -104,6 +106,10 @@ class ReadReport:
     def not_counted(self) -> frozenset[str]:
         """UIDs of the pods that the kubelet certainly does not count."""
         return frozenset(pod.uid for pod in self.pods or () if pod.counted is False and pod.uid is not None)
+
+
+_NRI_PARTS: Final = ("machine", "config", "config_status", "policy", "release", "grant_fields", "doubts")
+"""The parts of the section `nri` from which the policy is made."""
 
 
 class NewKubeletError(Exception):
@@ -162,6 +168,7 @@ def read_report(
         kubelet=node.kubelet,
         state=node.state,
         hidden=node.hidden,
+        contradictory=node.contradictory,
         pods=None if facts.pods is None else tuple(facts.pods),
         zones=tuple(facts.zones),
         problems=tuple(problems),
@@ -191,6 +198,7 @@ class _ReplayFacts(NamedTuple):
     kubelet_digest: str = ""
     state: ManagerState | None = None
     hidden: frozenset[Provider] = NOTHING_HIDDEN
+    contradictory: bool = False
     nri: NriFacts | None = None
 
 
@@ -223,13 +231,12 @@ def _read_node(
         if not is_whole:
             problems.append(problem("", "a part of the report is too large: no verdict is possible", "error"))
             return _ReplayFacts(nri=nri)
-        state, hidden = observed_state(facts, kubelet, devices, problems)
+        observed = observed_state(facts, kubelet, devices, problems)
     except CapError as cap:
         problems.append(problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
         return _ReplayFacts(nri=nri)
-    if facts.nri is not None:
-        return _with_policy(_ReplayFacts(kubelet, digest, state, hidden, nri), problems)
-    return _ReplayFacts(kubelet, digest, state, hidden, nri)
+    node = _ReplayFacts(kubelet, digest, *observed, nri)
+    return node if facts.nri is None else _with_policy(node, problems)
 
 
 def _with_policy(node: _ReplayFacts, problems: list[Problem]) -> _ReplayFacts:
@@ -303,7 +310,7 @@ def _kubelet_digest(facts: NodeReport, document: Mapping[str, object]) -> str:
     if not ((facts.machine.cpus or facts.machine.numa) and facts.kubelet and facts.kubelet_version):
         return ""
     section = document.get(NRI_FIELD)
-    nri = [section.get(name) for name in ("machine", "config", "config_status")] if isinstance(section, dict) else None
+    nri = [section.get(name) for name in _NRI_PARTS] if isinstance(section, dict) else None
     try:
         parts = orjson.dumps([facts.kubelet_version, dict(facts.rules), document["machine"], document["kubelet"], nri])
     except orjson.JSONEncodeError:  # unknown fields can be nested too deep to be written

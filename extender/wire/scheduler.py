@@ -22,7 +22,7 @@ from extender.wire.fields import Json, integer_at, object_at
 from extender.wire.groups import Group, group_of
 from extender.wire.node_names import GroupedReasons, NodeNames
 from extender.wire.pods import pod_from_json
-from extender.wire.validation import load_json
+from extender.wire.validation import doc, load_json
 
 _BEFORE_NAMES: Final = b'{"Nodes":null,"NodeNames":'
 _BEFORE_REASONS: Final = b',"FailedNodes":{},"FailedAndUnresolvableNodes":'
@@ -251,31 +251,31 @@ _Reasons = dict[str, str]
 class NodeList(GoModel):
     """A v1.NodeList."""
 
-    items: Annotated[list[KubernetesObject] | None, Field(description="v1.Node objects.")] = None
+    items: Annotated[list[KubernetesObject] | None, doc("v1.Node objects.")] = None
 
 
 class ExtenderArgs(GoModel):
     """What kube-scheduler sends to filter and prioritize. One of `NodeNames` and `Nodes` is null."""
 
-    Pod: Annotated[KubernetesObject, Field(description="The v1.Pod to schedule.")]
-    Nodes: Annotated[NodeList | None, Field(description="The candidates, if `nodeCacheCapable: false`.")] = None
-    NodeNames: Annotated[list[str] | None, Field(description="Their names, if `nodeCacheCapable: true`.")] = None
+    Pod: Annotated[KubernetesObject, doc("The v1.Pod to schedule.")]
+    Nodes: Annotated[NodeList | None, doc("The candidates, if `nodeCacheCapable: false`.")] = None
+    NodeNames: Annotated[list[str] | None, doc("Their names, if `nodeCacheCapable: true`.")] = None
 
 
 class ExtenderFilterResult(GoModel):
     """The reply of filter. Names are in any order. A refused node is in one of the two maps, with a reason."""
 
-    Nodes: Annotated[NodeList | None, Field(description="Nodes that pass, if `Nodes` were sent.")]
-    NodeNames: Annotated[list[str] | None, Field(description="Names of nodes that pass, if `NodeNames` were sent.")]
-    FailedNodes: Annotated[_Reasons, Field(description="Refused now; preemption may be tried. Reason by node name.")]
-    FailedAndUnresolvableNodes: Annotated[_Reasons, Field(description="Refused; preemption cannot help.")]
-    Error: Annotated[str, Field(description="Why the request could not be answered. Empty if it was.")]
+    Nodes: Annotated[NodeList | None, doc("Nodes that pass, if `Nodes` were sent.")]
+    NodeNames: Annotated[list[str] | None, doc("Names of nodes that pass, if `NodeNames` were sent.")]
+    FailedNodes: Annotated[_Reasons, doc("Refused now; preemption may be tried. Reason by node name.")]
+    FailedAndUnresolvableNodes: Annotated[_Reasons, doc("Refused; preemption cannot help.")]
+    Error: Annotated[str, doc("Why the request could not be answered. Empty if it was.")]
 
 
 class HostPriority(GoModel):
     """One entry of the reply of prioritize."""
 
-    Host: Annotated[str, Field(description="Node name.")]
+    Host: Annotated[str, doc("Node name.")]
     Score: Annotated[int, Field(ge=0, le=10, description="0 is worst, 10 is best.")]
 
 

@@ -26,13 +26,17 @@ def verdict_to_json(verdict: Verdict) -> JsonObject:
 
 
 def granted_to_json(placed: PlacedContainer) -> JsonObject:
-    """A container as the NRI topology-aware policy places it; `shared_millicpu` also of reserved CPUs."""
+    """A container as the NRI topology-aware policy places it; `shared_millicpu` also of reserved CPUs.
+
+    `cpuset`: the CPUs on which its threads may run; None: the policy does not pin it, or has no shared CPU left for it.
+    """
     grant = placed.grant
     return {
         "container": placed.name,
         "pool": placed.pool,
         "cpus": format_list(grant.exclusive),
         "shared_millicpu": grant.portion,
+        "cpuset": format_list(placed.pins.cpus) if placed.pins.cpus else None,
         "memory_numa": list(iter_bits(grant.memory_nodes)),
         "memory_bytes": grant.memory_bytes,
         "widens": len(placed.widened),

@@ -27,8 +27,30 @@ _FIXED_MIB: Final = 220 + 8 + 32
 """virt-launcher, its monitor, virtlogd, virtqemud and qemu; an I/O thread; the video memory."""
 
 
-def pod_template_of(instance: Json, path: str) -> Json:
-    """The pod template for an instance, whose `spec.domain` is read. *path* is its place in the document.
+def notes(machine: Json) -> tuple[str, ...]:
+    """What is not known of the machine in a document of one of `KINDS`, one sentence each."""
+    name = _instancetype(machine)
+    if name is None:
+        return (NOTE,)
+    sentence = (
+        f"KubeVirt takes CPUs, memory and devices of this machine from its instancetype {shown(name)}, which is not "
+        "read: the answer counts only what the document itself states, which is too little. Ask about the "
+        "VirtualMachineInstance that KubeVirt has made of it, which has all amounts"
+    )
+    return sentence, NOTE
+
+
+def _instancetype(machine: Json) -> object | None:
+    """The name of the instancetype that completes the machine; None if it has none."""
+    spec = machine.get("spec")
+    instancetype = spec.get("instancetype") if isinstance(spec, dict) else None
+    if not isinstance(instancetype, dict) or not instancetype:
+        return None
+    return instancetype.get("name") or f"of volume {instancetype.get('inferFromVolume')}"
+
+
+def pod_template_of(instance: Json, path: str, machine: Json) -> Json:
+    """The pod template for an instance, whose `spec.domain` is read. *path* is its place in the document *machine*.
 
     Raises:
         WireError: an amount is missing or malformed.
@@ -42,7 +64,7 @@ def pod_template_of(instance: Json, path: str) -> Json:
     vcpus = 1
     for name in ("cores", "sockets", "threads"):
         vcpus *= _count(cpu.get(name), f"{here}.cpu.{name}")
-    guest = _guest_bytes(domain, resources, here)
+    guest = _guest_bytes(domain, resources, here, is_complete=_instancetype(machine) is None)
     dedicated = bool(cpu.get("dedicatedCpuPlacement"))
     amounts: dict[str, object] = {}
     overhead = _FIXED_MIB * _MIB + vcpus * 8 * _MIB + guest // 512
@@ -62,7 +84,8 @@ def pod_template_of(instance: Json, path: str) -> Json:
     return {"metadata": instance.get("metadata") or {}, "spec": {**kept, "containers": [container]}}
 
 
-def _guest_bytes(domain: Json, resources: Json, path: str) -> int:
+def _guest_bytes(domain: Json, resources: Json, path: str, *, is_complete: bool) -> int:
+    """The guest's memory. *is_complete*: the document must state it."""
     memory = optional_object_at(domain.get("memory"), f"{path}.memory")
     if memory.get("guest") is not None:
         return parse_milli(memory["guest"], f"{path}.memory.guest") // 1000
@@ -70,7 +93,9 @@ def _guest_bytes(domain: Json, resources: Json, path: str) -> int:
         amounts = optional_object_at(resources.get(key), f"{path}.resources.{key}")
         if amounts.get("memory") is not None:
             return parse_milli(amounts["memory"], f"{path}.resources.{key}.memory") // 1000
-    raise WireError(f"{path}.memory.guest", "missing")
+    if is_complete:
+        raise WireError(f"{path}.memory.guest", "missing")
+    return 0
 
 
 def _devices(domain: Json, path: str) -> dict[str, str]:

@@ -94,7 +94,7 @@ def workload_from_json(document: object, path: str = "") -> PodWorkload:
         replicas=replicas,
         pod=pod if kind == "Pod" else replace(pod, uid=""),
         rules=rules,
-        unknown=(virtual_machines.NOTE,)
+        unknown=virtual_machines.notes(whole)
         if kind in virtual_machines.KINDS
         else (
             *unknown_fields(object_at(template.get("spec"), _join(here, "spec"))),
@@ -126,7 +126,7 @@ def _template_of(whole: Json, kind: str, path: str) -> tuple[Json, str, int, str
         instance, here = _below(whole, keys, path)
         parent = optional_object_at(whole.get("spec"), _join(path, "spec"))
         replicas = _count(parent.get("replicas"), _join(path, "spec.replicas"))
-        return virtual_machines.pod_template_of(instance, here), here, replicas, ""
+        return virtual_machines.pod_template_of(instance, here, whole), here, replicas, ""
     try:
         templates = find_templates(whole)
     except WireError as error:

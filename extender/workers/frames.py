@@ -58,11 +58,16 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuestionStart:
-    """`seconds`: the worker ends itself after this time if it was not stopped before."""
+    """`seconds`: the worker ends itself after this time if it was not stopped before.
+
+    `began`: when the question got its place, by the monotonic clock, which all processes share. A worker that had to
+    wait for its template has less time left.
+    """
 
     number: int
     request_id: str
     seconds: float
+    began: float
 
 
 def frame(kind: int, payload: bytes = b"") -> bytes:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import orjson
@@ -114,14 +115,14 @@ class AskedQuestions:
                     yield piece
 
     async def _in_worker(self, asked: Asked) -> AsyncGenerator[bytes, None]:
-        deadline = asyncio.get_running_loop().time() + self._limits.seconds
+        deadline, began = asyncio.get_running_loop().time() + self._limits.seconds, time.monotonic()
         ours, theirs = socket.socketpair()
         ours.settimeout(0)
         template, number, writer = None, 0, None
         try:
             async with asyncio.timeout_at(deadline):
                 template = await self._running()
-                number = await template.begin(self._start, theirs, self._records, self._look_up)
+                number = await template.begin(partial(self._start, began), theirs, self._records, self._look_up)
                 reader, writer = await asyncio.open_unix_connection(sock=ours)
                 writer.write(frame(0, pickle.dumps(asked, pickle.HIGHEST_PROTOCOL)))
                 await writer.drain()
@@ -142,8 +143,8 @@ class AskedQuestions:
             else:
                 writer.transport.abort()
 
-    def _start(self, number: int) -> QuestionStart:
-        return QuestionStart(number, REQUEST_ID.get(), self._limits.seconds)
+    def _start(self, began: float, number: int) -> QuestionStart:
+        return QuestionStart(number, REQUEST_ID.get(), self._limits.seconds, began)
 
     async def _running(self) -> TemplateProcess:
         """The template process. A new one if the last has died."""

@@ -151,14 +151,14 @@ def _work(
     judge: Judge,
 ) -> NoReturn:
     """Run a worker, in the process just forked."""
-    status, began = 1, time.monotonic()
+    status = 1
     try:
         _set_up_worker(inherited, template, start.seconds + GRACE_SECONDS)
         REQUEST_ID.set(start.request_id)
         with socket.socket(fileno=fd) as connection:
             asked = _read_frame(connection)
             assert isinstance(asked, Asked)
-            asked = replace(asked, spent=lambda: (time.monotonic() - began) / start.seconds)
+            asked = replace(asked, spent=lambda: (time.monotonic() - start.began) / start.seconds)
             _limit_memory(max_bytes)
             for piece in _pieces(asked, snapshot, judge, max_bytes):
                 connection.sendall(piece)

@@ -218,7 +218,8 @@ def test_the_pod_that_is_evicted_is_the_cheapest_that_may_be(client: TestClient,
     assert all("progress" in line for line in lines[:-1])
     (plan,) = lines[-1]["plans"]
     assert [(each["pod"], each["to"]) for each in plan["evictions"]] == [("demo/w-2", "node-b")]
-    assert "pods/w-2/eviction" in plan["script"]
+    assert "move demo w-2 node-b" in plan["script"]
+    assert plan["cordon"] == ["node-a"]
     assert [each["metadata"]["name"] for each in yaml.safe_load_all(plan["objects"])] == ["w-2"]
 
 
@@ -241,7 +242,35 @@ BUDGETS = {
 """With which the eviction API evicts none of the pods."""
 
 
-@pytest.mark.parametrize("reason", ["", "priority", "annotation", *BUDGETS, "no owner", "never"])
+WORDS = {
+    "priority": "their priority is higher",
+    "annotation": "an annotation forbids their eviction",
+    "budget": "their disruption budget allows no eviction now",
+    "budget of all pods": "their disruption budget allows no eviction now",
+    "two budgets": "two disruption budgets cover them",
+    "no owner": "no controller would recreate them",
+    "leaderworkerset": "their group would lose a pod",
+    "our annotation": "their group would lose a pod",
+    "anti-affinity": "where they may go is not known: required affinity to other pods",
+    "spread": "where they may go is not known: topology spread constraints",
+    "volume": "where they may go is not known: volumes",
+    "scheduler": "they have another scheduler, other",
+}
+_RULE = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]}
+_SPECS: dict[str, Any] = {
+    "anti-affinity": {"affinity": {"podAntiAffinity": _RULE}},
+    "spread": {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
+    "volume": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+    "scheduler": {"schedulerName": "other"},
+    "": {
+        "topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+        "volumes": [{"name": "token", "projected": {}}],
+        "schedulerName": "default-scheduler",
+    },
+}
+
+
+@pytest.mark.parametrize("reason", ["", "never", *WORDS])
 def test_nothing_is_evicted_against_the_rules(client: TestClient, service: Service, reason: str) -> None:
     node = sample(workloads=TWO_A_NODE)
     for pod in node.pods:
@@ -250,6 +279,14 @@ def test_nothing_is_evicted_against_the_rules(client: TestClient, service: Servi
             [] if reason == "no owner" else [{"kind": "ReplicaSet", "controller": True}]
         )
         pod["spec"]["priority"] = 1 if reason == "priority" else 0
+        pod["spec"].update(_SPECS.get(reason, {}))
+        if reason == "leaderworkerset":
+            pod["metadata"]["labels"] |= {
+                "leaderworkerset.sigs.k8s.io/group-key": "k",
+                "leaderworkerset.sigs.k8s.io/name": "x",
+            }
+        if reason == "our annotation":
+            pod["metadata"]["annotations"] = {"numa-extender.io/group": "x"}
         if reason == "annotation":
             pod["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
     _report(client, node, sample("node-b", workloads=FULLER))
@@ -264,6 +301,9 @@ def test_nothing_is_evicted_against_the_rules(client: TestClient, service: Servi
     reply = client.post("/v1/advice/make-room", json={"pod": pod, "nodes": ["node-a"]}).json()
 
     assert reply["result"] == ("none" if reason else "room")
+    if reason in WORDS:
+        assert any(WORDS[reason] in each for each in reply["blocked"]), reply["blocked"]
+        assert any("pods that may not be evicted are in the way" in each for each in reply["blocked"])
 
 
 def test_names_that_are_none_do_not_reach_a_script(client: TestClient) -> None:

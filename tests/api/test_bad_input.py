@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.samples.nodes import Workload
+from extender.scheduling.reasons import RefusalReason
 from tests.reports import args_of, pod_of, report_of, sample
 
 NODE = sample(
@@ -63,16 +64,6 @@ REPORT_FAULTS: dict[str, tuple[Change, str, str]] = {
         "state.cpu_manager_state.defaultCpuSet",
         "'x'",
     ),
-    "shared pool with foreign CPUs": (
-        _set("state", "cpu_manager_state", "defaultCpuSet", to="0-99"),
-        "state.cpu_manager_state",
-        "not online",
-    ),
-    "CPU in the pool and with a pod": (
-        _set("state", "cpu_manager_state", "defaultCpuSet", to="0-31"),
-        f"state.cpu_manager_state.entries.{UID}",
-        "shared pool",
-    ),
     "entries of the wrong type": (
         _set("state", "cpu_manager_state", "entries", to=[]),
         "state.cpu_manager_state.entries",
@@ -92,13 +83,6 @@ REPORT_FAULTS: dict[str, tuple[Change, str, str]] = {
         _set("state", "kubelet_internal_checkpoint", to={}),
         "state.kubelet_internal_checkpoint.Data",
         "missing",
-    ),
-    "device held twice": (
-        lambda d: d["state"]["kubelet_internal_checkpoint"]["Data"]["PodDeviceEntries"].append(
-            {**d["state"]["kubelet_internal_checkpoint"]["Data"]["PodDeviceEntries"][0], "PodUID": "other"}
-        ),
-        "state.kubelet_internal_checkpoint",
-        "",
     ),
     "pods of the wrong type": (_set("pods", to={}), "pods", ""),
 }
@@ -123,6 +107,57 @@ def test_a_faulty_report_is_refused_and_the_last_good_one_stays(
     assert reason in problem["detail"]
     assert problem["status"] == 422
     assert service.known.nodes.get("node-a") == before
+
+
+CONTRADICTIONS: dict[str, tuple[Change, str, str]] = {
+    "shared pool with foreign CPUs": (
+        _set("state", "cpu_manager_state", "defaultCpuSet", to="0-99"),
+        "CPUs 32-99 are not online on this machine: no verdict for pods that need the cpu manager",
+        "",
+    ),
+    "NUMA node that is none in a group": (
+        _set("state", "memory_manager_state", "machineState", "0", "cells", to=[0, 7]),
+        "no verdict for pods that need the memory manager",
+        "",
+    ),
+    "CPU in the pool and with a pod": (
+        _set("state", "cpu_manager_state", "defaultCpuSet", to="0-31"),
+        "belong to pod",
+        RefusalReason.CONTRADICTORY.text,
+    ),
+    "CPU in no set, between two writes": (
+        _set("state", "cpu_manager_state", "entries", to={}),
+        "are neither in it nor in any entry",
+        RefusalReason.CONTRADICTORY.text,
+    ),
+    "machine state without its blocks, between two writes": (
+        _set("state", "memory_manager_state", "entries", to={}),
+        "1, but 0 blocks use the node",
+        RefusalReason.CONTRADICTORY.text,
+    ),
+    "device held twice": (
+        lambda d: d["state"]["kubelet_internal_checkpoint"]["Data"]["PodDeviceEntries"].append(
+            {**d["state"]["kubelet_internal_checkpoint"]["Data"]["PodDeviceEntries"][0], "PodUID": "other"}
+        ),
+        "belongs to pod",
+        RefusalReason.CONTRADICTORY.text,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CONTRADICTIONS)
+def test_a_state_that_contradicts_itself_is_read_and_makes_no_verdict_certain(client: TestClient, kind: str) -> None:
+    """A refused report would leave the node with an old state, for as long as the kubelet's own file is like this."""
+    change, problem, refusal = CONTRADICTIONS[kind]
+    document = copy.deepcopy(report_of(NODE))
+    change(document)
+
+    assert client.put(PATH, json=document).status_code == 200
+
+    listed = client.get("/v1/nodes/node-a").json()["problem_list"]
+    assert any(problem in each["reason"] for each in listed), listed
+    reply = client.post("/scheduler/filter", json=args_of(pod_of(2, "1Gi"), "node-a")).json()
+    assert reply["FailedAndUnresolvableNodes"] | reply["FailedNodes"] == ({"node-a": refusal} if refusal else {})
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"schema_version": 1', b"\xff\xfe", b'{"a": NaN}'])

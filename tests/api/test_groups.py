@@ -9,7 +9,8 @@ from starlette.testclient import TestClient
 from extender.app import make_app
 from extender.cli.render import decision_text
 from extender.scheduling.gangs.record import FORGET_SECONDS
-from extender.wire.groups import GROUP, SIZE, Group, ObjectKey
+from extender.wire.group_conventions import GROUP, SIZE
+from extender.wire.groups import Group, ObjectKey
 from tests.reports import pod_of
 from tests.scheduling.gang_world import GangWorld, member
 
@@ -78,14 +79,14 @@ def test_a_group_that_rests_and_one_that_waits_for_its_turn_say_so() -> None:
 NO_API = (
     "the size is not known: NUMA_EXTENDER_GANG_APIS does not have {}, and no pod states numa-extender.io/group-size"
 )
-NO_ANNOTATION = "the size is not known: no pod has the annotation {} with a number"
+NO_KEY = "the size is not known: no pod states {} with a number"
 SINGLE: Mapping[str, tuple[Json, str]] = {
     "large": (
         {"metadata": {"annotations": {GROUP: "large", SIZE: "300"}}},
         "300 pods are more than NUMA_EXTENDER_GANG_MAX_PODS, which is 256",
     ),
     "alone": ({"metadata": {"annotations": {GROUP: "alone", SIZE: "1"}}}, "a group of one pod"),
-    "four": ({"metadata": {"annotations": {GROUP: "four", SIZE: "four"}}}, NO_ANNOTATION.format(SIZE)),
+    "four": ({"metadata": {"annotations": {GROUP: "four", SIZE: "four"}}}, NO_KEY.format(SIZE)),
     "plugin": (
         {"metadata": {"labels": {"scheduling.x-k8s.io/pod-group": "plugin"}}},
         NO_API.format("scheduling.x-k8s.io/v1alpha1"),
@@ -101,7 +102,7 @@ SINGLE: Mapping[str, tuple[Json, str]] = {
     ),
     "leader": (
         {"metadata": {"labels": {"leaderworkerset.sigs.k8s.io/group-key": "leader"}}},
-        NO_ANNOTATION.format("leaderworkerset.sigs.k8s.io/size"),
+        NO_KEY.format(f"leaderworkerset.sigs.k8s.io/size or {SIZE}"),
     ),
 }
 """Pods by group, and why they are judged one by one."""
@@ -138,7 +139,10 @@ def test_why_a_group_does_not_fit_counts_every_node() -> None:
     _play(story)
     (group,) = _groups(world, name="default/g")
 
-    assert (group["fit"], group["note"]) == (1, "1 of 4 pods fit")
+    assert (group["fit"], group["note"]) == (
+        1,
+        "1 of 4 pods fit; 3 pods that had not come counted as copies of one that had",
+    )
     assert group["why"] == {
         "the room on the node is held for the pods of a group": 1,
         "places on the node were held and not used, so it rests": 1,

@@ -12,7 +12,7 @@ from tests.reports import pod_of, report_of, sample
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "resource claims": ({"resourceClaims": [{"name": "gpu"}]}, "the pod has resource claims"),
-    "volumes": ({"volumes": [{"name": "v"}]}, "not checked: volumes"),
+    "volumes": ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "not checked: volumes"),
     "unknown field": ({"nodeselector": {"a": "b"}}, "spec.nodeselector is not a field of Kubernetes"),
 }
 NODE_CASES: dict[str, tuple[str, dict[str, Any], str]] = {

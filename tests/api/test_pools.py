@@ -142,3 +142,15 @@ def test_other_nodes_have_no_pools(client: TestClient) -> None:
 
     assert (node["resource_policy"], node["pools"], node["certainty"]) == (None, [], "exact")
     assert client.get("/v1/map").json()["root_pools"] == {}
+
+
+def test_isolated_cpus_that_are_free_are_counted(client: TestClient) -> None:
+    """The mask of these CPUs was shown as their number: "50380 of 7 isolated free"."""
+    report = nri_report("node-a", ())
+    report["nri"]["machine"]["isolated"] = "9-11,25-27"
+
+    root, first, second = put(client, report)["pools"]
+
+    assert [(pool["isolated_cpus"], pool["free_isolated"]) for pool in (root, first, second)] == [
+        ("9-11,25-27", 6), ("", 0), ("9-11,25-27", 6),
+    ]  # fmt: skip

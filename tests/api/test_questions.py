@@ -18,7 +18,7 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
-from extender.scheduling.records.decisions import Call, DecisionLog
+from extender.scheduling.records.decisions import NAME_BYTES, Call, DecisionLog
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
@@ -295,15 +295,16 @@ def test_a_pod_that_nothing_aligns_is_a_decision_too(client: TestClient) -> None
 
 
 def test_decisions_are_bounded_by_calls_and_by_names() -> None:
-    log = DecisionLog(max_calls=3, max_names=10)
     pods = [pod_from_json(pod_of(1, name=f"p{i}")) for i in range(6)]
+    three = 3 * (pods[0].weight_bytes // NAME_BYTES)  # as how many names three of the pods count
+    log = DecisionLog(max_calls=3, max_names=10 + three)
 
     for i, pod in enumerate(pods):
         log.note(Call("filter", pod, memoryview(b"[]"), 2, float(i), None, {}))
     assert (len(log), log.forgotten) == (3, 3)
     assert [calls[0].pod.name for calls in log.newest(10)] == ["p5", "p4", "p3"]
 
-    log.note(Call("filter", pods[0], memoryview(b"[]"), 11, 9.0, None, {}))
+    log.note(Call("filter", pods[0], memoryview(b"[]"), 11 + three, 9.0, None, {}))
     assert len(log) == 1
     log.note(Call("prioritize", pods[0], memoryview(b"[]"), 1, 10.0, None, {}))
     assert [call.verb for call in log.of_pod(pods[0].uid)] == ["prioritize"]

@@ -47,13 +47,13 @@ async def measure(count: int, console: Console) -> None:
     service, devices, names = make_service(Settings(port=0)), DynamicDevices(), [f"n{i}" for i in range(count)]
     for name, node in zip(names, own_states(), strict=False):
         service.known.nodes.observe(replace(observation_of(name, node), node_name=name), service.clock())
-        listed = tuple(DynamicDevice("gpu.example.com", name, f"gpu-{numa}", numa) for numa in (0, 1))
+        listed = tuple(DynamicDevice("gpu.example.com", name, f"gpu-{numa}", 1 << numa) for numa in (0, 1))
         published = PublishedDevices(node_name=name, pool=f"gpu.example.com/{name}", generation=1, devices=listed)
         devices.set_slice(name, published)
     devices.complete = True
     ranking = ClaimRanking(devices, asyncio.to_thread, clock=service.clock)
     off, on = (
-        Prioritize(service.judging, DecisionLog(), each, clock=service.clock) for each in (None, ranking)
+        Prioritize(service.judging, DecisionLog(), each, seconds=60, clock=service.clock) for each in (None, ranking)
     )  # the judgements are shared
     table = Table(title=f"prioritize, {count} nodes in {count} states: CPU ms of a call")
     for heading in ("pod", "request", "off", "on", "x off"):

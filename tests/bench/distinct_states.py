@@ -171,7 +171,7 @@ def _measured(kind: Type, states: Sequence[PossibleStates], *, profiled: bool) -
 def _judgements(judge: BoundedJudge, shape: PodShape, classes: list[NodeClass], table: ClassTable) -> Judgements:
     """As `CachedJudge` finds them: one of each set of classes that are alike, and then those that are alike to none."""
     judgements: dict[int, Judgement] = {}
-    for members in alike(table.free, shape, np.array([each.place for each in classes])):
+    for members, _, _ in alike(table.free, shape, np.array([each.place for each in classes])):
         first = classes[members[0]]
         judgement = judge(shape, first)
         if follows_from_key(judge, shape, first):

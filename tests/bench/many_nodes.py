@@ -53,9 +53,10 @@ Rows = dict[str, float]
 class Cluster:
     """A service with nodes."""
 
-    def __init__(self, nodes: Iterator[Any]) -> None:
+    def __init__(self, nodes: Iterator[Any], strategy: str = "least-numa") -> None:
         self.service = make_service(
             Settings(
+                strategy=strategy,
                 max_nodes=100_000,
                 max_remembered_judgements=4_000_000,
                 loopback_scopes=EVERYTHING,

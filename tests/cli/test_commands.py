@@ -102,7 +102,12 @@ def test_a_feature_gate_that_is_off_is_the_kubelet_s_start_error(
 def test_gates_that_are_not_named_stay_as_they_are(run: Run, manifest: str, reports: list[str]) -> None:
     for command in ("what-if", "capacity"):
         args = [command, "-f", manifest, *reports, "--copy", "node-b"]
-        off = ["--feature-gate", "CPUManagerPolicyOptions=false", "--feature-gate", "TopologyManagerPolicyOptions=true"]
+        off = [
+            "--feature-gate",
+            "CPUManagerPolicyAlphaOptions=false",
+            "--feature-gate",
+            "TopologyManagerPolicyOptions=true",
+        ]
         assert run(*args, *off).exit_code == 0
 
 

@@ -105,7 +105,7 @@ class Story:
         (node_class,) = classes_at(self.cluster, ["n"], self.now)
         if JUDGE(PodShape(pod), node_class).refusal is not None:
             return
-        if not self.cluster.assume("n", pod, self.now):
+        if not self.cluster.assume("n", pod, self.now)():
             self.cluster.apply(PodForgotten("n", pod.uid), now=self.now)
             return
         survives = self.cluster.survives_sudden_exit("n", pod.uid, self.now)

@@ -1,6 +1,7 @@
 """The registry of pods: timeouts, nominations, and which pods are dropped first."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_pod_that_is_bound_or_deleted_is_no_longer_nominated(end: Callable[[Po
     end(pods)
 
     assert not pods.nominations(101.0)
-    if pods.node_of(POD.uid):  # a late event of the watch of nominated pods, or a late filter call
+    if pods.get(POD.uid).bound_to:  # a late event of the watch of nominated pods, or a late filter call
         pods.nominate(POD, 7, "n", 102.0)
         pods.describe(POD, 7, "n", 102.0)
     assert not pods.nominations(102.0)
@@ -180,6 +181,7 @@ def test_a_pod_that_holds_room_is_dropped_after_all_pods_that_hold_none(hold: st
     assert pods.get(POD.uid).holds_room
     assert [each.name for each in OTHERS if _described(pods, each.uid)] == [f"p{i}" for i in range(11, 20)]
     for pod in OTHERS:
+        pods.describe(pod, 0, "", 3.0)
         pods.bind(pod.uid, "m")
     assert len(pods) == 10
     assert not pods.get(POD.uid).holds_room, "all pods hold room: the one that changed longest ago is dropped"
@@ -192,9 +194,9 @@ def test_pods_that_the_watch_shows_are_never_dropped() -> None:
         pods.describe(pod, 0, "", 1.0)
 
     assert len(pods) == 0
-    assert {pods.node_of(pod.uid) for pod in OTHERS} == {"n"}
+    assert {pods.get(pod.uid).bound_to for pod in OTHERS} == {"n"}
     pods.delete(OTHERS[0].uid)
-    assert pods.node_of(OTHERS[0].uid) is None
+    assert pods.get(OTHERS[0].uid).bound_to is None
 
 
 NODES = st.sampled_from(["n", "m"])
@@ -243,3 +245,30 @@ def test_the_lists_say_what_the_records_say(changes: list[tuple[tuple[Any, ...],
             assert sorted(pods.nominations(now).get(node, ()), key=repr) == sorted(nominations, key=repr)
         assert pods.offered(now) == {each.uid for each in records if now - each.offered_at <= OFFER_SECONDS}
         assert {pod.uid for pod in pods.refused(now)} == {each.uid for each in records if now - each.refused_at <= 30}
+
+
+def test_pods_of_one_namespace_drop_none_of_others_who_have_less() -> None:
+    """Seen red: the pod that changed longest ago was dropped, whoever filled the limit."""
+    pods = PodRegistry(20)
+    for pod in OTHERS[:5]:
+        pods.describe(pod, 0, "", 1.0)
+
+    for i in range(40):
+        pods.describe(replace(POD, uid=f"flood-{i}", namespace="flood"), 0, "", 2.0)
+
+    assert all(_described(pods, pod.uid) is not None for pod in OTHERS[:5])
+    assert _described(pods, "flood-39") is not None
+    assert len(pods) == 20
+
+
+def test_heavy_pods_are_limited_by_their_bytes() -> None:
+    """Seen red: 50,000 pods were kept, whatever each takes."""
+    pods = PodRegistry(1000)
+    pods.describe(OTHERS[0], 0, "", 1.0)
+
+    for i in range(40):
+        pods.describe(replace(POD, uid=f"heavy-{i}", namespace="flood", weight_bytes=400_000), 0, "", 2.0)
+
+    kept = [i for i in range(40) if _described(pods, f"heavy-{i}") is not None]
+    assert kept == list(range(31, 40)), "the last ones, within 1,000 times 4 kB"
+    assert _described(pods, OTHERS[0].uid) is not None

@@ -95,7 +95,7 @@ def test_where_no_exit_matters_the_replay_says_so_too(seed: int, node: SampleNod
     """With pods that are being deleted and may be gone already. The replay follows every order and combination."""
     given_, pods = _in_flight(node, Random(seed))
     with pytest.MonkeyPatch.context() as patch:
-        for bound in ("MAX_STATES", "MAX_TRIED", "MAX_ORDERS", "MAX_ADMISSIONS", "MAX_MAYBE_GONE"):
+        for bound in ("MAX_STATES", "MAX_ORDERS", "MAX_MAYBE_GONE", "SEARCH_STEPS"):
             patch.setattr(projections, bound, NO_BOUND)
         for pod in pods:
             steps = Steps()
@@ -108,7 +108,7 @@ def _in_flight(node: SampleNode, random: Random) -> tuple[ProjectionInput, list[
     state, count = _play(node, random)
     ledger: Ledger = EMPTY
     for uid in random.sample(sorted(state.pod_uids), min(len(state.pod_uids), random.choice((0, 0, 1, 3)))):
-        ledger = terminate(ledger, uid)
+        ledger = terminate(ledger, uid, 0.0)
     pods = []
     for number in range(count, count + random.choice((1, 2, 3))):
         pods.append(replace(_pod(number, random), created_at=number))

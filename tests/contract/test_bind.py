@@ -1,6 +1,5 @@
 """The bind gate, the watches and the audit against a fake API server: real sockets, nothing mocked."""
 
-import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +33,7 @@ def _run(node: SampleNode, server: FakeApiServer, service: Service, client: Clie
     """Its pods are known as running on it, and then it reports: in the other order they would be in doubt."""
     for pod in node.pods:
         server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": node.name}})
-    until(lambda: all(service.known.pods.node_of(pod["metadata"]["uid"]) == node.name for pod in node.pods))
+    until(lambda: all(service.known.pods.get(pod["metadata"]["uid"]).bound_to == node.name for pod in node.pods))
     client.report(report_of(node))
 
 
@@ -307,7 +306,8 @@ def test_a_pod_is_held_back_for_a_while_where_it_would_not_fit_if_another_one_ha
     service.known.pods.defer_for_exits(
         waiting["metadata"]["uid"], "node-a", service.clock() - service.settings.hold_back_seconds
     )
-    service.known.link.failed_at = service.clock() if outage else -math.inf
+    if outage:
+        service.known.link.note_failure(service.clock() + 5.0)  # later than the progress of the watch, which works
     assert bool(client.bind(waiting, "node-a")) is outage
     assert _node_of(server, "waiting") == ("" if outage else "node-a")
 
@@ -381,7 +381,7 @@ def test_a_pod_that_may_overtake_others_is_bound_only_if_all_of_them_still_fit(l
 
 def test_a_pod_that_nothing_aligns_is_bound_at_any_time(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a", unknown_nodes="refuse") as (server, service, client):
-        service.known.link.failed_at = service.clock()
+        service.known.link.note_failure(service.clock() + 5.0)  # later than the progress of the watch, which works
         pod = pod_of(name="plain")
         pod["spec"]["containers"][0]["resources"] = {}
         pod["status"]["qosClass"] = "BestEffort"

@@ -24,12 +24,19 @@ ONE_TAKEN = [Workload(name="w", copies=1, resources={"cpu": 14, "memory": "1Gi"}
 
 
 def publish(
-    server: FakeApiServer, driver: str = DRIVER, generation: int = 1, node: str = "node-a", **numa: int | None
+    server: FakeApiServer,
+    driver: str = DRIVER,
+    generation: int = 1,
+    node: str = "node-a",
+    **numa: int | list[int] | None,
 ) -> None:
     """A slice of a node with these devices on these NUMA nodes."""
     devices = [
-        {"name": name.replace("_", "-"), "attributes": {} if node is None else {NUMA: {"int": node}}}
-        for name, node in numa.items()
+        {
+            "name": name.replace("_", "-"),
+            "attributes": {} if of is None else {NUMA: {"ints" if isinstance(of, list) else "int": of}},
+        }
+        for name, of in numa.items()
     ]
     server.slices.create(
         {
@@ -44,9 +51,11 @@ def publish(
     )
 
 
-def allocate(server: FakeApiServer, device: str, *, name: str = "gpu") -> None:
+def allocate(
+    server: FakeApiServer, device: str, *, name: str = "gpu", driver: str = DRIVER, request: str = "r"
+) -> None:
     """As kube-scheduler does before it calls bind."""
-    results = [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": device}]
+    results = [{"request": request, "driver": driver, "pool": "node-a", "device": device}]
     server.claims.patch(name, {"status": {"allocation": {"devices": {"results": results}}}})
 
 
@@ -291,3 +300,113 @@ def test_a_node_whose_cpus_a_driver_allocates_is_recognised(tmp_path: Path, poli
         until(lambda: len(devices_of(service).of_node("node-a")) == 2)
 
         assert any(text in note for note in notes(client, pod_of(4)))
+
+
+@pytest.mark.parametrize(("near", "reason"), [([0, 1], ""), ([1, 0], ""), ([0], ELSEWHERE), (0, ELSEWHERE)])
+def test_a_device_is_local_to_every_numa_node_of_a_list(tmp_path: Path, near: Any, reason: str) -> None:  # noqa: ANN401
+    """The room is on NUMA node 1."""
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        node = sample("node-a", workloads=ONE_TAKEN)
+        for pod in node.pods:
+            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}, "status": {"phase": "Running"}})
+        until(lambda: len(service.surroundings("node-a").pods or ()) == len(node.pods))
+        client.report(report_of(node))
+        publish(server, gpu_0=near)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        allocate(server, "gpu-0")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 1)
+
+        assert why(client, claiming()) == reason
+
+
+NOT_PLACED = "the pod demands alignment and the node's kubelet would not place it on NUMA nodes"
+
+
+@pytest.mark.parametrize(("numa", "bound"), [(1, True), (None, False)])
+def test_cpus_of_a_claim_meet_a_demand(tmp_path: Path, numa: int | None, bound: bool) -> None:  # noqa: FBT001
+    """The driver for CPUs needs a kubelet that places none."""
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a", cpuManagerPolicy="none", memoryManagerPolicy="None")))
+        assert why(client, claiming()) == NOT_PLACED
+        publish(server, "dra.cpu", cpudevnuma001=numa)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(devices_of(service).of_node("node-a")) == 1)
+        pod = server.pods.create(claiming())
+        plain = pod_of(4, name="plain")
+        plain["metadata"]["annotations"] = pod["metadata"]["annotations"]
+        (answer,) = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a"]})[1]["nodes"]
+        assert (answer["outcome"], answer["certainty"]) == ("fits", "possible")
+
+        assert why(client, pod) == "", "the claim is still to be allocated"
+        assert why(client, plain) == NOT_PLACED
+        assert "not known yet which devices" in client.bind(pod, "node-a")
+        allocate(server, "cpudevnuma001", driver="dra.cpu")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        assert why(client, pod) == ("" if bound else NOT_SAID)
+        assert (client.bind(pod, "node-a") == "") is bound
+
+
+def test_cpus_of_claims_on_two_numa_nodes_break_a_demand(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a", cpuManagerPolicy="none", memoryManagerPolicy="None")))
+        publish(server, "dra.cpu", cpudevnuma000=0, cpudevnuma001=1)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        results = [
+            {"request": "r", "driver": "dra.cpu", "pool": "node-a", "device": f"cpudevnuma00{i}"} for i in range(2)
+        ]
+        server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+
+        assert why(client, claiming()) == ELSEWHERE
+
+
+def extended(name: str = "p") -> Json:
+    """A pod whose second container requests a GPU that no device plugin of the node serves."""
+    pod = pod_of(4, name=name)
+    pod["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}
+    first = pod["spec"]["containers"][0]
+    limits = {**first["resources"]["limits"], "dra.example.com/gpu": "1"}
+    second = {**first, "name": "second", "resources": {"limits": limits, "requests": limits}}
+    pod["spec"]["containers"] = [first, second]
+    return pod
+
+
+@pytest.mark.parametrize(("device", "bound"), [("gpu-0", True), ("gpu-1", False), ("gpu-x", False)])
+def test_a_demand_covers_a_device_of_an_extended_resource(tmp_path: Path, device: str, bound: bool) -> None:  # noqa: FBT001
+    """kube-scheduler makes the claim between filter and bind."""
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a")))
+        publish(server, gpu_0=0, gpu_1=1, gpu_x=None)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 3)
+        pod = server.pods.create(extended())
+        (note,) = notes(client, pod)
+        assert "no device plugin of the node serves dra.example.com/gpu" in note
+
+        assert why(client, pod) == "", "an allocation is still to come"
+        assert "not known yet which devices" in client.bind(pod, "node-a")
+        owner = {"kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"], "apiVersion": "v1"}
+        metadata = {
+            "name": "p-extended-resources-x",
+            "namespace": "default",
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "ownerReferences": [owner],
+        }
+        server.claims.create({"metadata": metadata})
+        allocate(server, device, name="p-extended-resources-x", request="container-1-request-2")
+        until(lambda: devices_of(service).of_extended(pod["metadata"]["uid"], "node-a") is not None)
+        assert devices_of(service).of_extended(pod["metadata"]["uid"], "node-b") is None
+        error = client.bind(pod, "node-a")
+        assert (error == "") is bound, error
+        if not bound:
+            assert (NOT_SAID if device == "gpu-x" else ELSEWHERE) in error
+            assert why(client, pod) in (NOT_SAID, ELSEWHERE)
+
+
+def test_a_resource_of_a_device_plugin_needs_no_claim(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", **ON) as (server, _service, client):
+        client.report(report_of(sample("node-a", devices={"dra.example.com/gpu": [0, 1]})))
+        pod = server.pods.create(extended())
+        assert why(client, pod) == ""
+        assert client.bind(pod, "node-a") == ""

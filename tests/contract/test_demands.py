@@ -257,3 +257,30 @@ def test_filter_refuses_to_answer_before_namespaces_are_listed(tmp_path: Path) -
 
 def _request(pod: Json) -> Json:
     return {"Pod": pod, "Nodes": None, "NodeNames": ["node-a"]}
+
+
+def test_a_pod_says_which_resources_and_which_containers_must_be_aligned(tmp_path: Path) -> None:
+    """20 CPUs are on two NUMA nodes of the node, whatever the rest is; the kubelet would admit the pod."""
+    with cluster(tmp_path, "node-a") as (server, _service, client):
+        client.report(report_of(sample("node-a", topologyManagerPolicy="none", memoryManagerPolicy="None")))
+
+        def why(**annotations: str) -> str:
+            pod = pod_of(20, name="p")
+            container = pod["spec"]["containers"][0]
+            limits = {"cpu": "2", "memory": "1Gi"}
+            proxy = {**container, "name": "proxy", "resources": {"limits": limits, "requests": limits}}
+            pod["spec"]["containers"] = [container, proxy]
+            keys = {key.replace("_", "-").replace("--", "."): text for key, text in annotations.items()}
+            pod["metadata"]["annotations"] = {f"numa-extender.io/{key}": text for key, text in keys.items()}
+            reply = client.filter(pod, "node-a")
+            return str({**reply["FailedNodes"], **reply["FailedAndUnresolvableNodes"]}.get("node-a", ""))
+
+        assert why() == ""
+        assert why(alignment_resources="cpu") == SPLIT
+        assert "local memory" in why(alignment_resources="cpu,memory"), "nothing pins memory there"
+        assert why(alignment_resources="devices", alignment__proxy="none") != ""
+        assert why(alignment="single-numa-node", alignment__app="none") == ""
+        assert why(alignment__proxy="single-numa-node") == ""
+        assert why(alignment__app="single-numa-node") == SPLIT
+        assert "names no container of the pod" in why(alignment__other="none")
+        assert not server.pods.list()

@@ -86,9 +86,9 @@ def test_a_refused_report_is_told_by_the_exporter(published: tuple[Service, http
         broken = sample("broken")
         write_node(Path(root) / broken.name, broken)
         state = Path(root) / broken.name / "var/lib/kubelet/cpu_manager_state"
-        state.write_text(state.read_text().replace('"defaultCpuSet": "0-31"', '"defaultCpuSet": "0-63"'))
+        state.write_text(state.read_text().replace('"entries": {}', '"entries": {"u": 1}'))
 
-        with pytest.raises(PublishError, match=r"not online on this machine"):
+        with pytest.raises(PublishError, match=r"cpu_manager_state\.entries"):
             list(publish([broken], Path(root), str(client.base_url)))
 
     assert service.known.nodes.get("broken") is None

@@ -36,7 +36,7 @@ def _size(service: Service, pod: Json) -> int:
     gangs, group = service.scheduling.gangs, group_of(pod)
     assert gangs is not None
     assert group is not None
-    return gangs.groups.size_of(group)
+    return gangs.groups._within_limit(gangs.groups._stated_size(group))
 
 
 def _report(client: Client, *names: str) -> None:
@@ -129,3 +129,24 @@ def test_two_groups_race_over_http_and_one_is_placed(tmp_path: Path) -> None:
         placed = sorted(sum(not error for error in errors) for errors in bound.values())
         assert placed == [0, 4], bound
         assert sorted(_group(client, name)["state"] for name in "xy") == ["placed", "waiting"]
+
+
+def test_the_first_pod_of_a_job_set_is_planned_with_the_templates_of_the_others(tmp_path: Path) -> None:
+    """A driver of 16 CPUs and three workers of 6: copies of the driver do not fit."""
+    with cluster(tmp_path, *NODES, gangs="on", gang_apis="jobset.x-k8s.io/v1alpha2") as (server, service, client):
+        _report(client, "node-a", "node-b")
+        jobs = [
+            {"name": name, "replicas": count, "template": {"spec": {"template": {"spec": pod_of(cpus)["spec"]}}}}
+            for name, count, cpus in (("driver", 1, 16), ("workers", 3, 6))
+        ]
+        document = {"metadata": {"name": "j", "namespace": "default"}, "spec": {"replicatedJobs": jobs}}
+        server.job_sets.create(document)
+        pod = pod_of(16, name="j-driver-0")
+        pod["metadata"]["labels"] = {
+            "jobset.sigs.k8s.io/jobset-name": "j", "jobset.sigs.k8s.io/replicatedjob-name": "driver"
+        }  # fmt: skip
+        pod = server.pods.create(pod)
+        until(lambda: _size(service, pod) == 4)
+
+        assert len(client.filter(pod, "node-a", "node-b")["NodeNames"]) == 1
+        assert _group(client, "j")["held"] == 4

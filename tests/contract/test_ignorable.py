@@ -73,7 +73,7 @@ def live(directory: Path) -> Iterator[tuple[FakeApiServer, Service, Client, str]
     """One node with room for one pod of 14 CPUs on each of its NUMA nodes, one of which is taken."""
     with cluster(directory, "node-a") as (server, service, client):
         server.pods.create(_on("node-a", pod_of(14, name="first")))
-        until(lambda: service.known.pods.node_of("uid-first") == "node-a")
+        until(lambda: service.known.pods.get("uid-first").bound_to == "node-a")
         client.report(report_of(sample("node-a")))
         yield server, service, client, f"http://{client._address}"
 
@@ -96,7 +96,7 @@ def outcomes(directory: Path, configuration: Json) -> dict[tuple[str, str], str]
 
                 def take_the_room(server: FakeApiServer = server, service: Service = service) -> None:
                     server.pods.create(_on("node-a", pod_of(14, name="rival")))
-                    until(lambda: service.known.pods.node_of("uid-rival") == "node-a")
+                    until(lambda: service.known.pods.get("uid-rival").bound_to == "node-a")
 
                 before_bind = take_the_room if state == "refuses at bind" else lambda: None
                 found[state, kind] = scheduler.schedule(new_pod(server, kind, "pod"), ["node-a"], before_bind)

@@ -19,7 +19,7 @@ from tests.waiting import until
 Json = dict[str, Any]
 LABEL = "node.kubernetes.io/instance-type"
 BUSY = [Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})]
-CAVEAT = "the node has not reported yet: it is judged as an empty copy of the newest node of its kind"
+CAVEAT = "the node has not reported yet: it is judged as an empty copy of a node of its kind"
 ON: Json = {"sibling_labels": LABEL, "unknown_nodes": "refuse"}
 UNKNOWN = "the node's NUMA state is not known"
 
@@ -27,7 +27,7 @@ UNKNOWN = "the node's NUMA state is not known"
 def _add(server: FakeApiServer, name: str, *, version: str = "v1.36.2", cpus: str = "30", kind: str = "large") -> None:
     created = f"2026-01-01T00:00:{len(name):02d}Z"
     server.nodes.create({"metadata": {"name": name, "labels": {LABEL: kind}, "creationTimestamp": created}})
-    status = {"nodeInfo": {"kubeletVersion": version}, "allocatable": {"cpu": cpus, "memory": "60Gi", "pods": "110"}}
+    status = {"nodeInfo": {"kubeletVersion": version}, "allocatable": {"cpu": cpus, "memory": "62Gi", "pods": "110"}}
     server.nodes.patch(name, {"status": status}, "")
 
 

@@ -38,7 +38,7 @@ def live(tmp_path: Path) -> Iterator[Live]:
         pods = [(name, pod) for name, node in NODES.items() for pod in node.pods]
         for name, pod in pods:
             server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": name}, "status": {"phase": "Running"}})
-        until(lambda: all(service.known.pods.node_of(pod["metadata"]["uid"]) == name for name, pod in pods))
+        until(lambda: all(service.known.pods.get(pod["metadata"]["uid"]).bound_to == name for name, pod in pods))
         for node in NODES.values():
             client.report(report_of(node))
         yield server, service, client
@@ -150,7 +150,7 @@ def test_room_that_is_promised_to_a_nominated_pod_is_left_alone(live: Live, prio
     server, service, client = live
     urgent = _preemptor(server)
     server.pods.delete(NAMES["node-a"][0], NAMESPACE)
-    until(lambda: service.known.pods.node_of(UIDS["node-a"][0]) is None)
+    until(lambda: service.known.pods.get(UIDS["node-a"][0]).bound_to is None)
     other = _preemptor(server, "other", priority, cpu=4)
     assert client.filter(other, "node-a")["NodeNames"] == ["node-a"]
 

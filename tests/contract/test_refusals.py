@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from extender.api.service import Service
 from extender.replay.pod import Pod
 from extender.scheduling.records.refusals import MAX_KEPT, RecentRefusals
 from extender.wire.pods import pod_from_json
@@ -35,7 +36,7 @@ def test_the_node_is_left_out_for_pods_of_the_shape_and_the_audit_shows_it(tmp_p
         again = client.filter(pod_of(4, name="again"), *NODES)
         assert again["NodeNames"] == ["node-b"]
         assert again["FailedAndUnresolvableNodes"] == {"node-a": REASON}
-        assert client.filter(pod_of(4, name="alone"), "node-a")["NodeNames"] == [], "even if no other node is feasible"
+        assert client.filter(pod_of(4, name="alone"), "node-a")["NodeNames"] == ["node-a"], "never the last node"
         assert client.filter(pod_of(6, name="other"), *NODES)["NodeNames"] == list(NODES)
 
         (left_out,) = client.call("GET", "/v1/audit")[1]["left_out"]
@@ -63,13 +64,13 @@ def _pod(cpus: int) -> Pod:
 
 def test_a_refusal_counts_for_its_time_and_a_new_one_counts_anew() -> None:
     refusals = RecentRefusals(30)
-    refusals.note("a", _pod(4), "X", 0)
-    refusals.note("b", _pod(4), "X", 20)
+    refusals.note("a", _pod(4), "X", 0, is_ours=True)
+    refusals.note("b", _pod(4), "X", 20, is_ours=True)
 
     assert set(refusals.nodes(_pod(4), 29)) == {"a", "b"}
     assert set(refusals.nodes(_pod(4), 31)) == {"b"}
     assert not refusals.nodes(_pod(2), 1)
-    refusals.note("a", _pod(4), "X", 40)
+    refusals.note("a", _pod(4), "X", 40, is_ours=True)
     assert set(refusals.nodes(_pod(4), 69)) == {"a"}
     assert [each.node_name for each in refusals.all(45)] == ["b", "a"]
     assert refusals.all(70) == []
@@ -78,9 +79,58 @@ def test_a_refusal_counts_for_its_time_and_a_new_one_counts_anew() -> None:
 def test_refusals_stay_bounded_whatever_kubelets_refuse() -> None:
     refusals = RecentRefusals(30)
     for i in range(MAX_KEPT + 500):
-        refusals.note(f"node-{i}", _pod(i % 40 + 1), "X", i / 1000)
+        refusals.note(f"node-{i}", _pod(i % 40 + 1), "X", i / 1000, is_ours=True)
 
     assert len(refusals.all(0)) <= MAX_KEPT
     assert "node-10499" in refusals.nodes(_pod(10499 % 40 + 1), 11)
-    refusals.note("late", _pod(1), "X", 1000)
+    refusals.note("late", _pod(1), "X", 1000, is_ours=True)
     assert [each.node_name for each in refusals.all(1000)] == ["late"]
+
+
+def _named(
+    server: FakeApiServer, service: Service, name: str, node: str, reason: str, namespace: str = "mallory"
+) -> None:
+    """A pod whose author names its node, and whose kubelet refuses it."""
+    pod = pod_of(4, name=name)
+    pod["metadata"]["namespace"] = namespace
+    pod["spec"]["nodeName"] = node
+    server.pods.create(pod)
+    until(lambda: service.known.nodes.ledger(node).find(f"uid-{name}") is not None)
+    status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {reason}"}
+    server.pods.patch(name, {"status": status}, namespace=namespace)
+
+
+def test_one_namespace_does_not_take_nodes_from_the_pods_of_another(tmp_path: Path) -> None:
+    with cluster(tmp_path, *NODES, leave_out_seconds=600.0) as (server, service, client):
+        for name in NODES:
+            client.report(report_of(sample(name)))
+        for number, node in enumerate(NODES):
+            _named(server, service, f"affinity-{number}", node, "NodeAffinity")
+            _named(server, service, f"topology-{number}", node, "TopologyAffinityError")
+        until(lambda: len(service.records.refusals.all(service.clock())) == 2)
+
+        assert client.filter(pod_of(4, name="victim"), *NODES)["NodeNames"] == list(NODES)
+        assert service.audit.counts.total() > 0
+        assert not any(service.audit.is_score_only(name) for name in NODES)
+
+
+def test_in_its_own_namespace_a_named_pod_counts(tmp_path: Path) -> None:
+    with cluster(tmp_path, *NODES, leave_out_seconds=600.0) as (server, service, client):
+        for name in NODES:
+            client.report(report_of(sample(name)))
+        _named(server, service, "first", "node-a", "TopologyAffinityError", "default")
+        until(lambda: bool(service.records.refusals.all(service.clock())))
+
+        assert client.filter(pod_of(4, name="again"), *NODES)["NodeNames"] == ["node-b"]
+
+
+def test_named_pods_do_not_make_a_node_score_only(tmp_path: Path) -> None:
+    with cluster(tmp_path, *NODES, distrust_after=1) as (server, service, client):
+        for name in NODES:
+            client.report(report_of(sample(name)))
+        _named(server, service, "bad", "node-a", "TopologyAffinityError")
+        until(lambda: service.audit.counts.total() == 1)
+
+        assert not service.audit.is_score_only("node-a")
+        _refused(server, client, "ours")
+        until(lambda: service.audit.is_score_only("node-a"))

@@ -24,7 +24,7 @@ def _start(server: FakeApiServer, service: Service, client: Client) -> None:
         client.report(report_of(sample(name)))
     until(lambda: service.surroundings("node-a").allocatable_milli is not None)
     server.pods.create(_pod("old", aligned=False, node="node-a"))
-    until(lambda: service.known.pods.node_of("uid-old") == "node-a")
+    until(lambda: service.known.pods.get("uid-old").bound_to == "node-a")
     server.pods.patch("old", {"status": {"phase": "Succeeded"}})
     until(lambda: "uid-old" in service.known.nodes.may_be_gone("node-a", service.clock()))
 
@@ -81,7 +81,7 @@ def test_a_picture_that_stays_wrong_holds_nobody_back_for_long(tmp_path: Path) -
     with cluster(tmp_path, *NODES, hold_back_seconds=0.0) as (server, service, client):
         _start(server, service, client)
         server.pods.create(_pod("running", aligned=False, node="node-a"))
-        until(lambda: service.known.pods.node_of("uid-running") == "node-a")
+        until(lambda: service.known.pods.get("uid-running").bound_to == "node-a")
         pod = server.pods.create(_pod("new", aligned=False))
         client.filter(pod, "node-a")
 

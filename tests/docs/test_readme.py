@@ -6,6 +6,8 @@ its output. A line `…` stands for any lines, `…` in a line for any text.
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -135,6 +137,17 @@ def test_the_readme_shows_what_the_demo_prints() -> None:
         printed = [line.rstrip() for line in console.file.getvalue().splitlines()]
 
     assert _matches([ANY, *shown.splitlines(), ANY], printed), "\n".join(printed)
+
+
+def test_the_program_on_the_page_of_theory_prints_what_the_page_shows() -> None:
+    text = (ROOT / "docs/theory.md").read_text()
+    ((program, printed),) = re.findall(
+        r"<!-- run by tests -->\n```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert done.stdout == printed
 
 
 def test_there_are_examples_and_each_says_something() -> None:

@@ -22,11 +22,12 @@ class Entries:
 
     `files`: in the order of the first function that runs in each. `steps`: (file of the caller, file) of each function
     that another file calls. To read a property is no step. A generator, or a function that begins a thread (its
-    caller is ""), is one only if its file is new.
+    caller is ""), is one only if its file is new. `functions`: their files and qualified names.
     """
 
     def __init__(self) -> None:
         self.files: list[str] = []
+        self.functions: set[tuple[str, str]] = set()
         self.steps: list[tuple[str, str]] = []
         self._frames: dict[int, FrameType] = {}
         """By id, and kept: a coroutine that goes on after a wait has the same frame, and no other frame its id."""
@@ -37,6 +38,7 @@ class Entries:
         if not name or id(frame) in self._frames:
             return
         self._frames[id(frame)] = frame
+        self.functions.add((name, frame.f_code.co_qualname))
         is_new, caller = name not in self.files, _caller_of(frame)
         if is_new:
             self.files.append(name)

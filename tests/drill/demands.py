@@ -14,6 +14,7 @@ DEMANDS: tuple[dict[str, str], ...] = (
     {"alignment": "same-socket", "alignment-scope": "pod"},
     {"alignment": "single-numa-node", "memory": "no-remote-memory"},
     {"alignment": "preferred"},
+    {"alignment-resources": "cpu"},
 )
 
 
@@ -47,12 +48,12 @@ def is_met(pod: Json, verdict: Json, scenario: Json) -> bool:
         devices = set[int]().union(
             *(device_nodes[resource, each] for resource, ids in placed.get("devices", {}).items() for each in ids)
         )
-        if demand.get("memory") == "no-remote-memory" and cpus and not (memory and memory <= cpus):
+        if demand.get("memory") == "no-remote-memory" and cpus and memory != cpus:
             return False
-        groups.append(cpus | memory | devices)
+        groups.append(cpus if demand.get("alignment-resources") == "cpu" else cpus | memory | devices)
     if demand.get("alignment-scope") == "pod":
         groups = [set[int]().union(*groups)]
-    if demand.get("alignment") == "single-numa-node":
+    if demand.get("alignment") == "single-numa-node" or "alignment-resources" in demand:
         return all(len(group) <= 1 for group in groups)
     if demand.get("alignment") == "same-socket":
         return all(len({socket_of_node[node] for node in group}) <= 1 for group in groups)

@@ -12,7 +12,7 @@ from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.identity import EVERYTHING
 from extender.kube.changes import Batch, Mirror, Seen
-from extender.kube.feed import ClusterFeed
+from extender.kube.feed import ClusterFeed, Refused
 from extender.kube.groups import GroupFeed
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NodeObject, decode_node
@@ -21,7 +21,6 @@ from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.running import WatchedPods
 from extender.kube.siblings import Siblings
 from extender.questions.node_context import WatchedPod
-from extender.replay.pod import Pod
 from extender.scheduling.binder import GatedBinder, Unelected
 from extender.scheduling.judgement import Action
 from extender.scheduling.preemption.budgets import DisruptionBudget
@@ -199,10 +198,13 @@ class SimExtender:
     def _pods_on(self, node_name: str) -> Sequence[WatchedPod] | None:
         return self.surroundings(node_name).pods
 
-    def _note_refused(self, node_name: str, pod: Pod, reason: str, now: float) -> None:
+    def _note_refused(self, refused: Refused) -> None:
         assert self.service is not None
-        self.service.records.refusals.note(node_name, pod, reason, now)
-        self.siblings.note_refused(node_name, pod, reason)
+        self.service.records.refusals.note(
+            refused.node_name, refused.pod, refused.reason, refused.at, is_ours=refused.is_ours
+        )
+        if refused.is_ours:
+            self.siblings.note_refused(refused.node_name, refused.pod)
 
     def _take_nodes(self, events: list[Event]) -> None:
         changes = []
@@ -259,6 +261,8 @@ class SimExtender:
         if service is self.service:
             service.known.nodes.expire(self.timeline.now)
             self.siblings.settle()
-            if not self.api.up:
+            if self.api.up:
+                service.known.link.note_progress(self.timeline.now)
+            else:
                 service.known.link.note_failure(self.timeline.now)
             self.timeline.after(1.0, lambda: self._tick(service))

@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.oracle.amounts import format_cpus
 from tests.oracle.kubelet import NaiveKubelet
+from tests.oracle.memory_manager import Block
 
 Json = dict[str, Any]
 GIB = 1 << 30
@@ -91,7 +92,8 @@ def report(
         "boot_id": boot,
         "sequence": sequence,
         "observed_at": float(sequence),
-        "kubelet_version": scenario_["version"],
+        "kubelet_version": scenario_.get("kubelet_version") or scenario_["version"],
+        "rules": scenario_.get("rules") or {},
         "machine": scenario_["machine"],
         "kubelet": scenario_["kubelet"],
         "devices": scenario_["devices"],
@@ -120,10 +122,12 @@ def listed_pod(uid: str, *, counted: bool | None, name: str = "p") -> Json:
 
 def _cpus(kubelet: NaiveKubelet) -> Json:
     entries = {uid: {c: format_cpus(s) for c, s in held.items()} for uid, held in kubelet.cpus.entries.items()}
+    pods = {uid: {"cpuSet": format_cpus(held)} for uid, held in kubelet.cpus.pod_entries.items()}
     return {
-        "policyName": "static",
+        "policyName": "static" if kubelet.cpus.static else "none",
         "defaultCpuSet": format_cpus(kubelet.cpus.default),
         "entries": entries,
+        "podEntries": pods,
         "checksum": 0,
     }
 
@@ -147,14 +151,14 @@ def _memory(kubelet: NaiveKubelet) -> Json:
         }
         for i, node in memory.nodes.items()
     }
-    entries = {
-        uid: {
-            c: [{"numaAffinity": sorted(b.mask), "type": b.type, "size": b.size} for b in blocks]
-            for c, blocks in held.items()
-        }
-        for uid, held in memory.blocks.items()
-    }
-    return {"policyName": "Static", "machineState": machine, "entries": entries, "checksum": 0}
+    entries = {uid: {c: _blocks(blocks) for c, blocks in held.items()} for uid, held in memory.blocks.items()}
+    pods = {uid: {"memoryBlocks": _blocks(blocks)} for uid, blocks in memory.pod_blocks.items()}
+    policy = "Static" if memory.static else "None"
+    return {"policyName": policy, "machineState": machine, "entries": entries, "podEntries": pods, "checksum": 0}
+
+
+def _blocks(blocks: list[Block]) -> list[Json]:
+    return [{"numaAffinity": sorted(b.mask), "type": b.type, "size": b.size} for b in blocks]
 
 
 def _devices(kubelet: NaiveKubelet) -> Json:

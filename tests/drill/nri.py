@@ -15,7 +15,7 @@ from extender.replay.nri.events import Node, create, remove, remove_pod, run_pod
 from extender.wire.nri_reports import nri_machine
 from extender.wire.nri_scenarios import NriStep, config_from_json, container_of, pod_of
 from extender.wire.quantity import parse_milli
-from node_exporter.nri_grants import read_grants
+from node_exporter.nri_grants import read_state_file
 from node_exporter.report import ReportedNriMachine, ReportedNriNode
 from tests.drill.api import Api
 from tests.drill.node import Kubelet
@@ -48,9 +48,10 @@ class NriKubelet(Kubelet):
         """The section of the report, from the plugin's state file."""
         file = state_file_of(self.plugin.books)
         write_state_file(Path(self._root.name), file.pop("grants"), **file)
-        grants = read_grants(Path(self._root.name))
+        state = read_state_file(Path(self._root.name))
+        grants = None if state is None else state.grants
         section = {"machine": self.machine, "config": self.config, "config_source": "default", "grants": grants}
-        return {"nri": {"version": 1, "config_status": "Success", **section}}
+        return {"nri": {"version": 1, "config_status": "Success", "release": "v0.14.0", **section}}
 
     def _admit(self, uid: str, pod: Json) -> None:
         self._manifests[uid] = pod

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,8 +18,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.faults import exporter_kills, half_open, outage, people, replayed_reports, rude_clients, takeover
+from tests.faults import (
+    attack_drill,
+    exporter_kills,
+    half_open,
+    outage,
+    people,
+    replayed_reports,
+    rude_clients,
+    soak,
+    takeover,
+)
+from tests.faults.attacks import ATTACKS
+from tests.faults.author import Author, WildNode
 from tests.faults.hostile_inputs import TARGETS, Tally, hail
+from tests.faults.mutants import OF_ATTACK
 
 MIB: Final = 1 << 20
 SLOWEST_INPUT_SECONDS: Final = 10.0
@@ -105,6 +119,47 @@ def _people(directory: Path, _seed: int, _count: int) -> Result:
     return Result([str(asdict(story))], story.broken)
 
 
+def _chosen(only: str, seed: int) -> list[attack_drill.Attack]:
+    """The attacks whose names begin so."""
+    every = [*(kind() for kind in ATTACKS), Author(seed), WildNode(seed)]
+    return [attack for attack in every if attack.name.startswith(tuple(only.split(",")))]
+
+
+def _attacks(directory: Path, seed: int, _count: int, only: str = "") -> Result:
+    result = Result([], [])
+    for number, attack in enumerate(_chosen(only, seed)):
+        place = directory / str(number)
+        place.mkdir()
+        seen = attack_drill.play(place, attack)
+        click.echo(f"  {seen.line}{'' if seen.broken else '  passed'}")
+        for fault in seen.broken:
+            click.echo(f"      {fault}")
+        result.broken += [f"{attack.name}: {fault}" for fault in seen.broken]
+    return result
+
+
+def _mutants(directory: Path, seed: int, _count: int, only: str = "") -> Result:
+    """Each attack on an extender that lacks the property which bounds it: the drill must see it."""
+    result = Result([], [])
+    for number, attack in enumerate(_chosen(only, seed)):
+        if attack.name in OF_ATTACK:
+            place, mutant = directory / str(number), OF_ATTACK[attack.name].__name__
+            place.mkdir()
+            seen = attack_drill.play(place, attack, mutant=mutant)
+            click.echo(f"  {attack.name:22} {mutant:38} {seen.broken[0] if seen.broken else 'not seen'}")
+            result.broken += [] if seen.broken else [f"{attack.name}: an extender in which {mutant} passes"]
+    return result
+
+
+def _soak(seconds: float, only: str, seed: int, result: Path) -> bool:
+    """Whether a bound of the soak does not hold."""
+    with tempfile.TemporaryDirectory(prefix="faults-") as directory:
+        story = soak.play(Path(directory), _chosen(only, seed), seconds=seconds, said=click.echo, result=result)
+    click.echo(f"memory {story.before_mib:.0f} MiB before; growth in the second half {story.growth_mib:+.1f} MiB")
+    click.echo("\n".join(["failed:", *story.broken]) if story.broken else "passed")
+    return bool(story.broken)
+
+
 def _one(play: Callable[[Path, int], Any]) -> Callable[[Path, int, int], Result]:
     def drill(directory: Path, seed: int, _count: int) -> Result:
         story = play(directory, seed)
@@ -113,7 +168,8 @@ def _one(play: Callable[[Path, int], Any]) -> Callable[[Path, int, int], Result]
     return drill
 
 
-DRILLS: dict[str, Callable[[Path, int, int], Result]] = {
+Drill = Callable[[Path, int, int], Result]
+DRILLS: dict[str, Drill] = {
     "inputs": _inputs,
     "takeover": _takeovers,
     "outage": _one(lambda directory, _seed: outage.play(directory)),
@@ -122,6 +178,8 @@ DRILLS: dict[str, Callable[[Path, int, int], Result]] = {
     "handshakes": _handshakes,
     "people": _people,
     "replays": _replays,
+    "attacks": _attacks,
+    "mutants": _mutants,
 }
 
 
@@ -129,21 +187,33 @@ DRILLS: dict[str, Callable[[Path, int, int], Result]] = {
 @click.argument("names", nargs=-1, type=click.Choice(sorted(DRILLS)))
 @click.option("--seed", default=1, show_default=True)
 @click.option("--inputs", default=1_000_000, show_default=True)
-def main(names: tuple[str, ...], seed: int, inputs: int) -> None:
+@click.option("--attack", default="", help="Of the attacks only those whose names begin so, such as B4,S1.")
+@click.option(
+    "--soak", "soak_seconds", default=0.0, help="Instead of the drills: all attacks at once, so many seconds."
+)
+@click.option("--result", type=click.Path(path_type=Path), default=Path("soak.json"), help="Where the soak writes.")
+def main(names: tuple[str, ...], seed: int, inputs: int, attack: str, soak_seconds: float, result: Path) -> None:
     """Run the drills named, or all. Ends with 1 if a bound of one of them does not hold."""
+    if soak_seconds:
+        sys.exit(_soak(soak_seconds, attack, seed, result))
     console = Console(width=None if sys.stdout.isatty() else 110)
     table = Table("drill", "seconds", "outcome", title=f"fault drills, seed {seed}")
-    chosen, failed = names or tuple(DRILLS), False
+    drills: dict[str, Drill] = {
+        **DRILLS,
+        "attacks": partial(_attacks, only=attack),
+        "mutants": partial(_mutants, only=attack),
+    }
+    chosen, failed = names or (("attacks",) if attack else tuple(DRILLS)), False
     for number, name in enumerate(chosen, 1):
         console.print(f"{name} ({number} of {len(chosen)}):", highlight=False)
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="faults-") as directory:
-            result = DRILLS[name](Path(directory), seed, inputs)
-        for line in result.figures:
+            found = drills[name](Path(directory), seed, inputs)
+        for line in found.figures:
             console.print(f"  {line}", highlight=False, markup=False)
-        outcome = "passed" if not result.broken else "failed:\n" + escape("\n".join(result.broken))
+        outcome = "passed" if not found.broken else "failed:\n" + escape("\n".join(found.broken))
         table.add_row(name, f"{time.monotonic() - began:.0f}", outcome)
-        failed = failed or bool(result.broken)
+        failed = failed or bool(found.broken)
     console.print(table)
     sys.exit(failed)
 

@@ -1,7 +1,8 @@
 """Inputs made to hurt, for every parser that bytes from outside reach: clean errors or values, never anything else.
 
 An input is a good document of the parser's own kind, bent: values swapped for others of any JSON type, keys renamed,
-doubled or lost, numbers past every bound, parts nested deep, bytes flipped, cut, doubled. A seeded generator does it,
+doubled or lost, numbers past every bound, parts nested deep, bytes flipped, cut, doubled. Documents of the API are made
+of what their readers ask for (`kinds`). A seeded generator does it,
 some thousands a second; the suite has Hypothesis bend the same documents, which shrinks what it finds.
 """
 
@@ -20,15 +21,12 @@ import yaml
 
 from extender.kube.errors import KubeError, api_error
 from extender.kube.lines import parse_events
-from extender.kube.nodes import decode_node
-from extender.kube.pdbs import decode_budget
-from extender.kube.pods import PodDecoder
 from extender.kube.reviews import Reviews
 from extender.lint.documents import read_documents, read_environment
 from extender.samples.nodes import Workload
 from extender.wire.binding import parse_binding
 from extender.wire.documents import read_documents as read_question
-from extender.wire.documents import read_yaml
+from extender.wire.documents import read_yaml_documents
 from extender.wire.errors import WireError
 from extender.wire.nrt import REPORT, counted, published_from_json, unpack_report
 from extender.wire.preemption import parse_preemption
@@ -37,6 +35,7 @@ from extender.wire.report_facts import report_facts
 from extender.wire.reports import read_heartbeat, read_report
 from extender.wire.scheduler import parse_args
 from extender.wire.workloads import workload_from_json
+from tests.faults.kinds import made, read_by_calls, read_by_watch, seeds, sources
 from tests.reports import args_of, pod_of, report_of, sample
 
 JSON = Any
@@ -148,7 +147,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         _json(workload_from_json),
         _seed(POD, {"kind": "Deployment", "spec": {"template": {"spec": POD["spec"]}}}),
     ),
-    "question in YAML": Target(read_yaml, (yaml.safe_dump(POD).encode(), b"a: &x [1]\nb: *x\n")),
+    "question in YAML": Target(read_yaml_documents, (yaml.safe_dump(POD).encode(), b"a: &x [1]\nb: *x\n")),
     "question in JSON": Target(lambda body: read_question(body, "application/json"), _seed(POD)),
     "lint documents": Target(
         lambda body: read_documents(body, "f"), (yaml.safe_dump(SCHEDULER).encode(), b"a: 1\n---\nb: 2\n")
@@ -158,23 +157,8 @@ TARGETS: Final[Mapping[str, Target]] = {
         _json(lambda value: (parse_milli(value, "f"), parse_whole(value, "f"))), _seed("100m", "1Gi", "1e3", 4, "0.5")
     ),
     "watch": Target(lambda body: list(parse_events(body.split(b"\n"))), (WATCH, WATCH + b"\n" + WATCH), (KubeError,)),
-    "pod object": Target(_mapping(PodDecoder()), _seed(orjson.loads(WATCH)["object"]), ()),
-    "node object": Target(
-        _mapping(decode_node),
-        _seed({"metadata": {"name": "n", "uid": "u"}, "status": {"allocatable": {"cpu": "4"}}}),
-        (),
-    ),
-    "budget object": Target(
-        _mapping(decode_budget),
-        _seed(
-            {
-                "metadata": {"name": "b", "namespace": "n"},
-                "spec": {"selector": {"matchLabels": {"a": "b"}}},
-                "status": {"disruptionsAllowed": 1},
-            }
-        ),
-        (),
-    ),
+    "pod of a call": Target(_json(read_by_calls), _seed(orjson.loads(WATCH)["object"], *made("pod-v1", 100)), ()),
+    **{f"watch of {path}": Target(read_by_watch(path), _seed(*seeds(path)), ()) for path in sources()},
     "topology object": Target(
         _mapping(_topology),
         _seed(

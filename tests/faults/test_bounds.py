@@ -6,15 +6,33 @@ import pytest
 from click.testing import CliRunner
 
 from tests.faults import __main__ as program
+from tests.faults.attack_drill import Seen
 from tests.faults.exporter_kills import Kills
 from tests.faults.hostile_inputs import TARGETS, Tally
 from tests.faults.outage import Outage
 from tests.faults.rude_clients import MIB, Storm, broken
+from tests.faults.soak import Soak
 from tests.faults.takeover import Story
 
 TAKEOVER = Story(pods=10, bound=9, nowhere=1, kills=1, seconds_without_leader=[3.0], peak_rss_bytes=76 << 20)
 OUTAGE = Outage(seconds=10, answers=9, refused_binds=9, reads_by_token=9, went_stale_after=2.5, back_after=10)
 KILLS = Kills(kills=3, looks=9, reports_seen=3, caught_up_after=0.4)
+SEEN = Seen(
+    "quiet",
+    idle_p99_ms=30,
+    p99_ms=90,
+    idle_cpu_ms=3,
+    cpu_ms=4,
+    alive_seconds=0.4,
+    grown_mib=99,
+    own_seconds=2.4,
+    calls=300,
+    refused=6,
+)
+SOAK = Soak(
+    60, idle_p99_ms=30, before_mib=80, rss_mib=[(t, 100) for t in range(60)], p99_ms=[80, 90, 1000],
+    alive_seconds=[0.1, 0.4, 9.0], stolen=[0.01, 0.02, 0.03], calls=300, refused=6, strikes={"B1": 3},
+)  # fmt: skip
 IDLE = Storm("nobody", calls=20, p99_ms=30, before=75 * MIB, peak=75 * MIB)
 RUDE = Storm("rude", 600, calls=20, p99_ms=150, before=75 * MIB, peak=170 * MIB)
 
@@ -43,10 +61,32 @@ RUDE = Storm("rude", 600, calls=20, p99_ms=150, before=75 * MIB, peak=170 * MIB)
         (KILLS, {"went_back": 1}, "an older report replaced a newer one"),
         (KILLS, {"caught_up_after": 21.0}, "only after 21 s"),
         (KILLS, {"wrong": ["lost"]}, "lost"),
+        (SOAK, {"calls": 0, "refused": 0}, "nothing was measured"),
+        (SOAK, {"stolen": [0.2, 0.3, 0.4]}, "others took the CPUs all the time"),
+        (SOAK, {"unanswered": 1}, "1 honest calls were not answered"),
+        (SOAK, {"refused": 7}, "7 of 300 honest calls were offered no honest node"),
+        (SOAK, {"p99_ms": [80, 91, 92]}, "honest filter p99 was 91 ms (median of quiet windows), more than 90"),
+        (SOAK, {"alive_seconds": [0.1, 0.6, 0.7]}, "/livez took 0.60 s"),
+        (SOAK, {"before_mib": -1}, "memory grew by 101 MiB"),
+        (SOAK, {"rss_mib": [(t, 100 + t) for t in range(60)]}, "memory still grew by 29 MiB in the second half"),
+        (SOAK, {"strikes": {"B1": 3, "B2": 0}}, "B2 never struck"),
+        (SOAK, {"waiting": ["p"]}, "1 honest pods were not placed"),
+        (SOAK, {"wrong": ["at the end: blind"]}, "at the end: blind"),
+        (SEEN, {"calls": 0, "refused": 0}, "no honest call was made"),
+        (SEEN, {"unanswered": 1}, "1 honest calls were not answered"),
+        (SEEN, {"refused": 7}, "7 of 300 honest calls were offered no honest node"),
+        (SEEN, {"p99_ms": 91.0}, "honest filter p99 was 91 ms, more than 90"),
+        (SEEN, {"cpu_ms": 3.0, "p99_ms": 1001.0}, "honest filter p99 was 1001 ms"),
+        (SEEN, {"alive_seconds": 0.51}, "/livez took 0.51 s"),
+        (SEEN, {"grown_mib": 101}, "memory grew by 101 MiB"),
+        (SEEN, {"own_seconds": 4.1}, "a call for the attacker's own pod took 4.1 s"),
+        (SEEN, {"waiting": ["p"]}, "1 honest pods were not placed"),
+        (SEEN, {"log_mib": 0.3}, "the log grew by 0.3 MiB"),
+        (SEEN, {"wrong": ["under attack: blind"]}, "under attack: blind"),
     ],
 )
 def test_a_drill_fails_on_each_of_its_bounds(
-    good: Story | Outage | Kills, change: dict[str, object], words: str
+    good: Story | Outage | Kills | Seen | Soak, change: dict[str, object], words: str
 ) -> None:
     assert good.broken == []
     (fault,) = replace(good, **change).broken  # type: ignore[arg-type]

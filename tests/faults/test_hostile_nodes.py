@@ -20,7 +20,6 @@ from tests.faults.parts import Extender
 from tests.reports import args_of, pod_of
 from tests.waiting import A_DAY, PATIENCE_SECONDS, until
 
-BACKGROUND = "numa_extender_background_shapes"
 REPLAYED = 'numa_extender_judgements_total{source="replayed"}'
 HONEST = ("honest-0", "honest-1", "honest-2")
 ATTACKS = {
@@ -73,7 +72,6 @@ def test_the_scheduler_is_answered_whatever_one_node_reports(extender: Extender,
     assert filtered(extender, pod, "attacker", *HONEST)["Error"] == ""
     if NIC not in str(pod) and pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "8":
         until_offered(extender, pod, "attacker", *HONEST)
-    until(lambda: extender.metric(BACKGROUND) == 0, "the end of the work in the background")
     replayed = extender.metric(REPLAYED)
     for _ in range(2):  # a replay that ran out of time is tried once more, with few steps
         filtered(extender, pod, "attacker", *HONEST)

@@ -6,6 +6,7 @@ import pytest
 
 from extender.cluster.dynamic_devices import DynamicDevice, DynamicDevices, PublishedDevices
 from extender.kube.dynamic_resources import decode_claim, decode_slice, numa_of
+from extender.replay.sets import iter_bits
 
 Json = dict[str, Any]
 STANDARD = "resource.kubernetes.io/numaNode"
@@ -14,25 +15,56 @@ STANDARD = "resource.kubernetes.io/numaNode"
 @pytest.mark.parametrize(
     ("attributes", "numa"),
     [
-        ({STANDARD: {"int": 1}}, 1),
-        ({STANDARD: {"ints": [2, 3]}}, 2),
-        ({"numaNode": {"int": 1}}, 1),
-        ({"gpu.example.com/numaNode": {"int": 3}}, 3),
-        ({"numaNodeID": {"int": 0}}, 0),
-        ({"dra.net/numaNode": {"int": 1}}, 1),
-        ({"dra.net/numaNode": {"int": 1}, STANDARD: {"int": 0}}, 0),
-        ({"other.example.com/numaNode": {"int": 1}}, None),
-        ({STANDARD: {"int": -1}}, None),
-        ({STANDARD: {"int": 1 << 40}}, None),
-        ({STANDARD: {"int": True}}, None),
-        ({STANDARD: {"string": "1"}}, None),
-        ({STANDARD: {"ints": []}}, None),
-        ({STANDARD: 1}, None),
-        ({}, None),
+        ({STANDARD: {"int": 1}}, [1]),
+        ({STANDARD: {"ints": [2, 3]}}, [2, 3]),
+        ({STANDARD: {"ints": [1, 1, 0]}}, [0, 1]),
+        ({STANDARD: {"ints": [0, -1]}}, []),
+        ({"numaNode": {"int": 1}}, [1]),
+        ({"gpu.example.com/numaNode": {"int": 3}}, [3]),
+        ({"numaNodeID": {"int": 0}}, [0]),
+        ({"dra.net/numaNode": {"int": 1}}, [1]),
+        ({"dra.net/numaNode": {"int": 1}, STANDARD: {"int": 0}}, [0]),
+        ({"other.example.com/numaNode": {"int": 1}}, []),
+        ({STANDARD: {"int": -1}}, []),
+        ({STANDARD: {"int": 1 << 40}}, []),
+        ({STANDARD: {"int": True}}, []),
+        ({STANDARD: {"string": "1"}}, []),
+        ({STANDARD: {"ints": []}}, []),
+        ({STANDARD: {"ints": 3}}, []),
+        ({STANDARD: 1}, []),
+        ({}, []),
     ],
 )
-def test_the_numa_node_of_a_device(attributes: Json, numa: int | None) -> None:
-    assert numa_of("gpu.example.com", attributes) == numa
+def test_the_numa_nodes_to_which_a_device_is_local(attributes: Json, numa: list[int]) -> None:
+    assert list(iter_bits(numa_of("gpu.example.com", attributes))) == numa
+
+
+@pytest.mark.parametrize("driver", ["dra.cpu", "dra.memory"])
+def test_cpus_and_memory_are_on_the_first_numa_node_of_a_list(driver: str) -> None:
+    assert list(iter_bits(numa_of(driver, {STANDARD: {"ints": [2, 3]}}))) == [2]
+
+
+@pytest.mark.parametrize(
+    ("request_name", "annotation", "owners", "expected"),
+    [
+        ("container-1-request-0", "true", [{"kind": "Pod", "uid": "u"}], ("u", (1,))),
+        ("container-1-request-0", "false", [{"kind": "Pod", "uid": "u"}], ("", ())),
+        ("container-1-request-0", "true", [{"kind": "Job", "uid": "u"}], ("", ())),
+        ("container-1-request-0", "true", 3, ("", ())),
+        ("container-x", "true", [{"kind": "Pod", "uid": "u"}], ("u", (-1,))),
+        (3, "true", [{"kind": "Pod", "uid": "u"}], ("u", (-1,))),
+    ],
+)
+def test_a_claim_for_extended_resources_names_its_pod_and_containers(
+    request_name: object, annotation: str, owners: object, expected: object
+) -> None:
+    results = [{"request": request_name, "driver": "d", "pool": "p", "device": "a"}]
+    annotations = {"resource.kubernetes.io/extended-resource-claim": annotation}
+    metadata = {"name": "c", "namespace": "n", "annotations": annotations, "ownerReferences": owners}
+    found = decode_claim({"metadata": metadata, "status": {"allocation": {"devices": {"results": results}}}})
+
+    assert found is not None
+    assert tuple(found[1].extended) == expected
 
 
 @pytest.mark.parametrize("value", [{}, {"metadata": {}}, {"metadata": {"name": 3}}, {"metadata": None}])
@@ -56,11 +88,11 @@ def test_a_claim_without_an_allocation_has_no_devices(status: object) -> None:
     found = decode_claim({"metadata": {"name": "c", "namespace": "n"}, "status": status})
 
     assert found is not None
-    assert found[1] == ("n/c", ())
+    assert (found[1].claim, found[1].devices) == ("n/c", ())
 
 
 def published(generation: int, *names: str, node: str = "node-a") -> PublishedDevices:
-    devices = tuple(DynamicDevice("d", "p", name, 0) for name in names)
+    devices = tuple(DynamicDevice("d", "p", name, 1) for name in names)
     return PublishedDevices(node_name=node, pool="d/p", generation=generation, devices=devices)
 
 
@@ -117,8 +149,8 @@ def test_the_devices_of_a_claim_are_those_of_the_node_and_those_that_nobody_list
 
     devices.complete = True
     assert devices.of_claim("n/c", "node-a") == (
-        DynamicDevice("d", "p", "a", 0, "n/c"),
-        DynamicDevice("d", "p", "gone", None, "n/c"),
+        DynamicDevice("d", "p", "a", 1, "n/c"),
+        DynamicDevice("d", "p", "gone", claim="n/c"),
     )
     assert devices.of_claim("n/other", "node-a") is None
 

@@ -1,12 +1,18 @@
 """Memory stays bounded: per pod, under churn, and with readers that do not read."""
 
+import gc
 import socket
 import tracemalloc
+from collections.abc import Callable
 
 import orjson
+import pytest
 
-from extender.kube.client import KubeClient
-from extender.kube.pods import PodDecoder
+from extender.kube.client import JSON, KubeClient
+from extender.kube.feed import pod_of
+from extender.kube.node_context import requests_of
+from extender.kube.pods import MAX_REDUCED_BYTES, PodDecoder, PodRecord
+from extender.wire.errors import CapError
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.k8s import store as fake_store
 from tests.fakes.k8s.resources import PODS
@@ -74,3 +80,71 @@ def test_a_reader_that_does_not_read_is_expired(server: FakeApiServer) -> None:
 
         assert watcher.expired
         assert len(watcher.backlog) == 0
+
+
+MAP = "[" + ",".join(["{0}"] * 4000) + "]"
+LONG: dict[str, Callable[[int], JSON]] = {
+    "annotations": lambda i: {
+        "metadata": {"annotations": {f"x{k}.resource-policy.nri.io/pod": f"{i}{MAP}" for k in range(15)}}
+    },
+    "labels": lambda i: {"metadata": {"labels": {f"l{i}-{k}": "x" * 60 for k in range(3000)}}},
+    "tolerations": lambda i: {"spec": {"tolerations": [{"key": f"{i}-{k}-{'x' * 60}"} for k in range(3000)]}},
+    "affinity": lambda i: {
+        "spec": {"affinity": {"nodeAffinity": {"x": [{"key": f"{i}-{k}-{'x' * 60}"} for k in range(3000)]}}}
+    },
+}
+
+
+@pytest.mark.parametrize("part", LONG)
+def test_what_its_author_chooses_of_a_pod_is_kept_within_a_bound(part: str) -> None:
+    """Each of these pods is looked at in every way. Seen red: 250 to 600 kB a pod, also of pods that were deleted."""
+    documents = []
+    for i in range(20):
+        value = pod(f"pod-{i}", "node-a", cpu="2")
+        for key, changes in LONG[part](i).items():
+            value[key] |= changes
+        documents.append(orjson.dumps(value | {"metadata": value["metadata"] | {"uid": f"u{i}"}}))
+    decode = PodDecoder()
+
+    def look(document: bytes) -> PodRecord:
+        decoded = decode(orjson.loads(document))
+        assert decoded is not None
+        record = decoded[1]
+        shape = pod_of(record)
+        assert shape is not None
+        assert shape.containers[0].requests_milli["cpu"] == 2000
+        requests_of(record.reduced)
+        return record
+
+    look(documents.pop())
+    tracemalloc.start()
+    records = [look(document) for document in documents]
+    held, _ = tracemalloc.get_traced_memory()
+    del records
+    gc.collect()
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held / len(documents) < 1.1 * MAX_REDUCED_BYTES
+    assert left < 200_000, "nothing of pods that are gone, but for the parser's own cache of keys"
+
+
+def test_annotations_that_are_cut_are_still_more_than_are_read() -> None:
+    """Otherwise a verdict of the NRI policy would rest on a part of them."""
+    value = pod("p", "node-a")
+    value["metadata"] |= {"uid": "u", **LONG["annotations"](1)["metadata"]}
+    decoded = PodDecoder()(value)
+    assert decoded is not None
+
+    shape = pod_of(decoded[1])
+
+    assert shape is not None
+    assert "metadata.annotations" in shape.metadata.excess
+
+
+def test_a_pod_that_admission_reads_more_of_than_is_kept_cannot_be_read() -> None:
+    value = pod("p", "node-a")
+    amounts = {"limits": {f"vendor.example/{k}-{'x' * 40}": "1" for k in range(200)}}
+    value["spec"]["containers"] = [{"name": f"c{k}", "resources": amounts} for k in range(20)]
+
+    with pytest.raises(CapError, match="bytes that admission reads"):
+        PodDecoder()(value | {"metadata": value["metadata"] | {"uid": "u"}})

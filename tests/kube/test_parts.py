@@ -57,7 +57,8 @@ def test_events() -> None:
     ]
     *events, last = parse_events([*lines, orjson.dumps({"type": "ERROR", "object": status})])
 
-    assert events == [Upsert({"a": 1}), Upsert({"a": 1}), Delete({"a": 1}), Bookmark({"a": 1})]
+    raw = b'{"a":1}'
+    assert events == [Upsert(raw), Upsert(raw), Delete(raw), Bookmark("")]
     assert isinstance(last, Failure)
     assert last.error.expired
 

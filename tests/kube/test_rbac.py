@@ -1,7 +1,10 @@
 """The rights named at the head of each module are enough, and each is used."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from extender.config.settings import Settings
 from extender.kube.access import Access, plain
@@ -22,11 +25,17 @@ from extender.kube.watch import Watch
 from extender.observability.metrics import Metrics
 from extender.runtime.janitor import Janitor
 from extender.scheduling.binder import Binding, PodBound
+from extender.wire.groups import APIS
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import pod
 from tests.runtime.test_janitor import failed_pod
 from tests.runtime.test_pod_events import write_an_event
 from tests.waiting import PATIENCE_SECONDS, until
+
+
+def _right(api: str) -> str:
+    return f"{api.partition('/')[0]}/{APIS[api][1]}"
+
 
 GRANTS = {
     ("list", "pods"),
@@ -42,11 +51,7 @@ GRANTS = {
     ("list", "nodes"),
     ("watch", "nodes"),
     ("patch", "nodes"),
-    *((verb, f"scheduling.k8s.io/{each}") for verb in ("list", "watch") for each in ("podgroups", "workloads")),
-    ("list", "scheduling.x-k8s.io/podgroups"),
-    ("watch", "scheduling.x-k8s.io/podgroups"),
-    ("list", "jobset.x-k8s.io/jobsets"),
-    ("watch", "jobset.x-k8s.io/jobsets"),
+    *((verb, f"{api.partition('/')[0]}/{plural}") for api, (_, plural) in APIS.items() for verb in ("list", "watch")),
     ("list", "namespaces"),
     ("watch", "namespaces"),
     ("list", "policy/poddisruptionbudgets"),
@@ -63,6 +68,18 @@ APIS_SERVED = (
     "scheduling.x-k8s.io/v1alpha1",
     "jobset.x-k8s.io/v1alpha2",
 )
+"""The APIs of groups that the fake API server has."""
+SERVED = {(verb, _right(api)) for api in APIS_SERVED for verb in ("list", "watch")}
+
+
+ROLE = Path(__file__).parents[2] / "manifests/components/gangs/rbac.yaml"
+
+
+def test_the_component_of_groups_grants_the_rights_on_every_api_with_sizes_and_no_others() -> None:
+    role, _ = yaml.safe_load_all(ROLE.read_text())
+    granted = {(group, plural) for rule in role["rules"] for group in rule["apiGroups"] for plural in rule["resources"]}
+    assert granted == {(api.partition("/")[0], plural) for api, (_, plural) in APIS.items()}
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
 
 
 class Token:
@@ -121,4 +138,4 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     for watch in watches:
         assert watch.stop(PATIENCE_SECONDS)
 
-    assert server.access.used() == GRANTS
+    assert server.access.used() == GRANTS - {(verb, _right(api)) for api in APIS for verb in ("list", "watch")} | SERVED

@@ -13,8 +13,10 @@ from extender.kube.access import plain
 from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch
 from extender.kube.client import KubeClient
+from extender.kube.errors import ApiError, NoReplyError
 from extender.kube.pods import PODS, PodRecord
-from extender.kube.watch import Source, Watch, WatchSettings
+from extender.kube.source import Source
+from extender.kube.watch import Watch, WatchSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
 from tests.kube.watching import QUICK, Consumer, followed, pod, truth
@@ -368,6 +370,17 @@ def timed(client: KubeClient, settings: WatchSettings, clock: Clock) -> Iterator
         assert watch.stop(PATIENCE_SECONDS)
 
 
+@contextmanager
+def timed_pods(client: KubeClient, clock: Clock) -> Iterator[Watch[PodRecord]]:
+    """A running watch of pods, by a clock of the test."""
+    watch: Watch[PodRecord] = Watch(client, PODS, Consumer(), QUICK, clock=clock)
+    watch.start()
+    try:
+        yield watch
+    finally:
+        assert watch.stop(PATIENCE_SECONDS)
+
+
 def test_thirty_quiet_minutes_of_a_resource_without_bookmarks(
     server: FakeApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -441,3 +454,104 @@ def test_an_outage_is_one_warning_a_minute_and_its_end_one_line(
     assert [level for level, _ in lines] == ["WARNING", "INFO"]
     assert "scripted failure 503" in lines[0][1]
     assert "works again" in lines[1][1]
+
+
+def test_a_server_that_is_gone_is_tried_every_second_and_its_first_error_is_the_first(client: KubeClient) -> None:
+    """After an outage of ten seconds the next attempt could be sixteen away, and pods waited for it."""
+    watch: Watch[PodRecord] = Watch(client, PODS, Consumer(), WatchSettings(), random=lambda: 0.999)
+
+    gone = [watch._failed(NoReplyError("connection refused", maybe_done=False)) for _ in range(50)]
+    assert max(gone) < 1.0
+    busy = [watch._failed(ApiError(503, "", "")) for _ in range(8)]
+    assert [round(seconds) for seconds in busy] == [0, 1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_server_that_has_just_started_is_tried_every_second_until_it_knows_its_roles(client: KubeClient) -> None:
+    """A real API server answers 403 for seconds after its start; the watch of pods was away for sixteen more."""
+    clock = Clock()
+    watch: Watch[PodRecord] = Watch(client, PODS, Consumer(), WatchSettings(), random=lambda: 0.999, clock=clock)
+    forbidden = ApiError(403, "Forbidden", "")
+
+    watch._failed(NoReplyError("connection refused", maybe_done=False))
+    clock.now += 29
+    assert max(watch._failed(forbidden) for _ in range(20)) < 1.0
+    clock.now += 2
+    assert [round(watch._failed(forbidden)) for _ in range(8)] == [0, 1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_quiet_watch_lists_again_at_once_after_each_restart_of_the_server(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    """A real API server that restarts knows no versions of before. The fifth restart made the watch wait for 21 s."""
+    server.bookmark_seconds = 3600.0
+    clock = Clock()
+    Recorded.rows.clear()
+    with timed(client, WatchSettings(backoff=Recorded()), clock) as watch:
+        for lists in range(1, 6):
+            until(lambda lists=lists: server.open_streams == 1 and watch.status().lists == lists)  # type: ignore[misc]
+            clock.now += 20.0
+            server.expire_streams()
+        until(lambda: watch.status().lists == 6)
+
+        assert Recorded.rows == []
+
+
+def test_bytes_are_no_progress() -> None:
+    """A line that never ends, byte by byte: the server is heard, and nothing is learned."""
+    clock = Clock()
+    endless = b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 100_000
+    with (
+        scripted(listing("10", "a"), endless, pause=0.001) as url,
+        timed_pods(KubeClient(plain(url)), clock) as watch,
+    ):
+        until(lambda: watch.status().streams == 1)
+        clock.now += 100.0
+        until(lambda: watch.status().heard_seconds == 0.0)
+
+        assert watch.status().silent_seconds == 100.0
+
+
+def test_a_line_that_nobody_can_apply_leads_to_a_new_list() -> None:
+    """The server would send it again for ever, and an accepted stream would look like progress."""
+    clock = Clock()
+    broken = [reply(b'{"type":"ADDED","object":{"a":1]}\n')] * 3
+    with (
+        scripted(listing("10", "a"), *broken, listing("12", "a", "b"), stream(event("ADDED", "c", 13))) as url,
+        timed_pods(KubeClient(plain(url)), clock) as watch,
+    ):
+        until(lambda: watch.status().lists == 2)
+        until(lambda: watch.status().objects == 3)
+
+
+def test_streams_that_end_with_bytes_of_no_event_are_no_progress(server: FakeApiServer, client: KubeClient) -> None:
+    clock = Clock()
+    server.bookmark_seconds = 3600.0
+    with timed_pods(client, clock) as watch:
+        until(lambda: server.open_streams == 1)
+        for _ in range(2):  # in the middle of the first line
+            streams = watch.status().streams
+            server.break_streams()
+            until(lambda streams=streams: watch.status().streams > streams)  # type: ignore[misc]
+            clock.now += 50.0
+        silent = watch.status().silent_seconds
+        server.pods.create(pod("b", "node-a"))
+        until(lambda: watch.status().silent_seconds == 0.0)
+
+        assert silent == 100.0
+
+
+def test_a_list_that_breaks_off_at_the_same_page_is_no_progress() -> None:
+    """Each attempt reads the first page again."""
+    clock = Clock()
+    page = orjson.loads(listing("10", "a").split(b"\r\n\r\n")[1])
+    page["metadata"]["continue"] = "more"
+    attempt = [reply(orjson.dumps(page)), reply(b"{", status="500 Internal Server Error")]
+    with scripted(*attempt * 500) as url, timed_pods(KubeClient(plain(url)), clock) as watch:
+        until(lambda: watch.status().failures > 3)
+        clock.now += 70.0
+        failures = watch.status().failures
+        until(lambda: watch.status().failures > failures + 3)
+
+        assert watch.status().silent_seconds == 70.0
+        assert watch.status().heard_seconds == 0.0
+        assert watch.status().trouble.startswith("500")

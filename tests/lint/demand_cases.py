@@ -28,6 +28,8 @@ DEMANDS = {
             demanding({"numa-extender.io/memory": "local"}), demanding({"numa-extender.io/memory": "no-remote-memory"})
         ),
         case(namespace({KEY: "strict"}), namespace({KEY: "same-socket"})),
+        case(demanding({f"{KEY}-resources": "cpus"}), demanding({f"{KEY}-resources": "cpu,memory"})),
+        case(demanding({f"{KEY}.no-such": "none"}), demanding({f"{KEY}.app": "single-numa-node"})),
     ],
     "demand-key": [
         case(demanding({"numa-extender.io/aligment": "none"}), demanding({KEY: "none"})),

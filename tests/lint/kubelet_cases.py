@@ -112,7 +112,11 @@ KUBELET = {
         ),
         Case(
             (kubelet(featureGates={"PodLevelResourcesFixKubeletQOSClass": True}),),
-            (kubelet(featureGates={"DRAExtendedResource": False, "SidecarContainers": True, "OfSomebody": True}),),
+            (
+                kubelet(
+                    featureGates={"DRAExtendedResource": False, "SidecarContainers": True, "ContextualLogging": True}
+                ),
+            ),
             kubelet="v1.36.2",
         ),
         Case(
@@ -120,6 +124,28 @@ KUBELET = {
             (kubelet(featureGates={"MemoryManager": True, "SidecarContainers": False}),),
             kubelet="v1.32.4",
         ),
+        Case(
+            (kubelet(featureGates={"TopologyManager": False}),),
+            (kubelet(featureGates={"TopologyManager": True}),),
+            kubelet="v1.28.0",
+        ),
+        Case(
+            (kubelet(featureGates={"TopologyManager": True}),),
+            (kubelet(featureGates={"MemoryManager": True, "CPUManager": True}),),
+            kubelet="v1.30.0",
+        ),
+        Case(
+            (kubelet(featureGates={"MemoryManager": True}),),
+            (kubelet(featureGates={"SidecarContainers": True}),),
+            kubelet="v1.36.2",
+        ),
+    ],
+    "kubelet-gate-unknown": [
+        case(
+            kubelet(featureGates={"CPUManagerPolicyAlphaOption": True}),
+            kubelet(featureGates={"CPUManagerPolicyAlphaOptions": True, "GracefulNodeShutdown": True}),
+        ),
+        case(kubelet(featureGates={"OfSomebody": True}), kubelet()),
     ],
     "memory-manager-gate": [
         Case(

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tests.live import binaries
 from tests.live.cluster import Plan
+from tests.live.mutants import MUTANTS
 from tests.live.processes import SceneError
 from tests.live.report import Findings, table
 from tests.live.scenes import SCENES
@@ -32,8 +33,9 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM)
 @click.option(
     "--seconds", type=click.FloatRange(1), help="Mean life of a pod, or length of the quiet; the scene's own."
 )
+@click.option("--mutant", type=click.Choice(list(MUTANTS)), help="A changed extender: a bound must break.")
 @click.option("--keep-logs", type=click.Path(path_type=Path), help="Copy all logs there at the end.")
-def main(names: tuple[str, ...], keep_logs: Path | None, **sizes: float | None) -> None:
+def main(names: tuple[str, ...], keep_logs: Path | None, mutant: str | None, **sizes: float | None) -> None:
     """Play scenes on real parts; exit code 1 if a bound is broken, 0 if all hold or the programs are not here."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for ending in ENDINGS:
@@ -44,7 +46,7 @@ def main(names: tuple[str, ...], keep_logs: Path | None, **sizes: float | None) 
     except binaries.MissingError as error:
         console.print(SKIPPED.format(error), highlight=False)
         return
-    plan = Plan(keep_logs=keep_logs, **sizes)  # type: ignore[arg-type]
+    plan = Plan(keep_logs=keep_logs, mutant=mutant or "", **sizes)  # type: ignore[arg-type]
     found: list[Findings] = []
     for name in names or SCENES:
         started = time.monotonic()

@@ -51,6 +51,11 @@ class Entry:
         return str(self.pod["status"].get("phase", "Pending"))
 
     @property
+    def has_own_cpus(self) -> bool:
+        """All Guaranteed pods of the loads have exclusive CPUs, and the others have none."""
+        return str(self.pod["status"].get("qosClass")) == "Guaranteed"
+
+    @property
     def is_over(self) -> bool:
         """Whether it has ended or is gone."""
         return self.deleted or self.phase in FINISHED

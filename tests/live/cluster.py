@@ -24,7 +24,10 @@ OWN = "overlays/second-scheduler"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be played. `nodes`, `pods`, `rounds`, `seconds`: sizes, None: the scene's own."""
+    """What is to be played. `nodes`, `pods`, `rounds`, `seconds`: sizes, None: the scene's own.
+
+    `mutant`: the change that the extender has, by its name in `mutants`; empty: none.
+    """
 
     seed: int = 1
     nodes: int | None = None
@@ -32,6 +35,7 @@ class Plan:
     rounds: int | None = None
     seconds: float | None = None
     keep_logs: Path | None = None
+    mutant: str = ""
 
 
 @dataclass
@@ -86,7 +90,7 @@ def cluster(
         kubelets = stack.enter_context(Nodes(plane, directory, logs, count, seed=plan.seed, groups=groups))
         say(f"{count} kubelets are registered and watch their pods")
         running = [
-            stack.enter_context(Extender(plane, objects, directory, logs, f"extender-{i}", **settings))
+            stack.enter_context(Extender(plane, objects, directory, logs, f"extender-{i}", plan.mutant, **settings))
             for i in range(extenders)
         ]
         arguments = ("--push", running[0].tls_url) if exporter_arguments is None else exporter_arguments

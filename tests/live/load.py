@@ -1,5 +1,6 @@
 """A load of mixed pods near capacity, with something that disturbs it."""
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -17,8 +18,8 @@ from tests.live.workload import Fed, Feeder, drill_pod
 
 Disturb = Callable[[threading.Event], None]
 """Runs in a thread of its own until the event is set."""
-
-
+PREDICTED = 0.5
+"""Of the pods of a load, at least this share has a prediction that came true. Kubelets align most of the pods."""
 REPORTED_SECONDS = 1.0
 """From the end of a kubelet until its exporter's report of it has been read, on a busy machine."""
 
@@ -73,10 +74,13 @@ def feed(
     disturb: Disturb | None = None,
     mark: str = "",
     prepare: Callable[[list[Json]], None] = lambda _pods: None,
+    load: float = 0.95,
+    patience: float = 45.0,
 ) -> Round:
     """Feed the pods of a seed to the scheduler that runs, and disturb that; until the last pod has ended.
 
-    *mark*: a resource of which every pod asks for one. *prepare*: changes the pods before the first is created.
+    *mark*: a resource of which every pod asks for one. *prepare*: changes the pods before the first is created. *load*
+    and *patience*: of `Feeder`.
     """
     random, nodes = Random(seed), running.nodes
     wanted = [drill_pod(f"{name}-{number}", number, random) for number in range(pods)]
@@ -94,7 +98,8 @@ def feed(
         thread.start()
         try:
             cpus = sum(node.allocatable["cpu"] for node in nodes.all) / 1000
-            fed = Feeder(running.plane.api, book, cpus).feed(wanted, _Progress(pods, name, running.say))
+            feeder = Feeder(running.plane.api, book, cpus, load=load, patience=patience)
+            fed = feeder.feed(wanted, _Progress(pods, name, running.say))
         finally:
             enough.set()
             thread.join()
@@ -135,10 +140,13 @@ def counts_of(view: Json | None) -> Counter[str]:
     return counts
 
 
-def show_audit(findings: Findings, audit: Counter[str]) -> None:
-    """The audit's counts: no pod may be refused against its prediction."""
+def show_audit(findings: Findings, audit: Counter[str], pods: int) -> None:
+    """The audit's counts: of half of the pods a prediction came true, and no pod was refused against it."""
     shown = ", ".join(f"{name} {count}" for name, count in sorted(audit.items()))
-    findings.must("predictions against the kubelets (/v1/audit)", shown, "no false_admit", ok=not audit["false_admit"])
+    least = math.ceil(PREDICTED * pods)
+    ok = audit["agreed"] >= least > 0 and not audit["false_admit"]
+    what = "predictions against the kubelets (/v1/audit)"
+    findings.must(what, shown or "none", f"no false_admit, at least {least} agreed", ok=ok)
 
 
 class _Progress:

@@ -1,8 +1,11 @@
-"""kube-scheduler with the configuration of the README, and the extender's programs."""
+"""kube-scheduler with the configuration of docs/install.md, and the extender's programs."""
 
 import re
+import socket
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +20,14 @@ from tests.live.processes import Program, until
 from tests.manifests.rendering import MANIFESTS
 from tests.ports import reserve_port
 
-README = Path(__file__).parents[2] / "README.md"
+INSTALL = Path(__file__).parents[2] / "docs/install.md"
 OWN_ADDRESS = "http://127.0.0.1:9600/scheduler"
-"""As the README has it; each run has a port of its own."""
+"""As the page has it; each run has a port of its own."""
 
 
-def readme_configuration() -> Json:
-    """The part of a KubeSchedulerConfiguration that the README shows."""
-    (block,) = re.findall(r"```yaml\n(extenders:\n.*?)```", README.read_text(), re.DOTALL)
+def shown_configuration() -> Json:
+    """The part of a KubeSchedulerConfiguration that the page shows."""
+    (block,) = re.findall(r"```yaml\n(extenders:\n.*?)```", INSTALL.read_text(), re.DOTALL)
     found: Json = yaml.safe_load(block)
     return found
 
@@ -39,7 +42,7 @@ def scheduler_configuration(kubeconfig: Path, extender_url: str | None, **change
         "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": False},
         "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000},
-        **readme_configuration(),
+        **shown_configuration(),
     }
     (entry,) = configuration["extenders"]
     assert entry["urlPrefix"] == OWN_ADDRESS
@@ -86,7 +89,10 @@ class Scheduler(Program):
 
 
 class Extender(Program):
-    """`numa-extender serve` with the environment of the manifests; *settings* as there, without prefix."""
+    """`numa-extender serve` with the environment of the manifests; *settings* as there, without prefix.
+
+    *mutant*: see `mutants`.
+    """
 
     def __init__(
         self,
@@ -95,6 +101,7 @@ class Extender(Program):
         directory: Path,
         logs: Path,
         name: str = "extender",
+        mutant: str = "",
         **settings: object,
     ) -> None:
         self.port, self.tls_port = reserve_port(), reserve_port()
@@ -117,8 +124,16 @@ class Extender(Program):
                 "NUMA_EXTENDER_LEADER_SERVER_NAME": "",
                 "NUMA_EXTENDER_LEADER_TOKEN_FILE": str(shown),
             }
-        command = [sys.executable, "-m", "extender", "serve"]
+        module = ("tests.live.mutants", mutant) if mutant else ("extender",)
+        command = [sys.executable, "-m", *module, "serve"]
         super().__init__(name, command, logs / f"{name}.log", environment)
+
+    @contextmanager
+    def echo(self) -> Iterator["Echo"]:
+        """An extender that only answers, with the same rights, see `tests.live.echo`."""
+        with Echo(self.environment["NUMA_EXTENDER_KUBECONFIG"], self.log.with_name("echo.log")) as echo:
+            until(echo.listens, 30, "the echo listens", program=echo)
+            yield echo
 
     def get(self, path: str, seconds: float = 10.0) -> Any:  # noqa: ANN401
         """The parsed answer of a question; None if there is none now."""
@@ -150,3 +165,17 @@ class Extender(Program):
     def wait_for_nodes(self, count: int, seconds: float = 300.0) -> float:
         """Until so many nodes are known exactly; the seconds that it took."""
         return until(lambda: self.exact_nodes() >= count, seconds, f"{count} nodes known exactly", program=self)
+
+
+class Echo(Program):
+    """The echo extender on a port of its own."""
+
+    def __init__(self, kubeconfig: str, log: Path) -> None:
+        self._port = reserve_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        super().__init__("echo", [sys.executable, "-m", "tests.live.echo", str(self._port), kubeconfig], log)
+
+    def listens(self) -> bool:
+        """Whether it takes connections."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -23,14 +24,16 @@ def scenario(number: int) -> Json:
 
 
 def allocatable(scenario_: Json) -> dict[str, int]:
-    """What the kubelet offers: thousandths of CPUs, bytes of memory, healthy devices."""
+    """What the kubelet offers: thousandths of CPUs, bytes of memory and of huge pages, healthy devices."""
     machine, kubelet = scenario_["machine"], scenario_["kubelet"]
     reservation = kubelet.get("reservation") or {}
     reserved = 1000 * len(parse_cpus(kubelet.get("reservedSystemCPUs") or "")) or milli(reservation.get("cpu", 0))
-    pages = sum(whole(size) * count for node in machine["numa"] for size, count in node["hugepages"].items())
-    memory = sum(node["memory"] for node in machine["numa"]) - pages - whole(reservation.get("memory", 0))
+    pages: Counter[str] = Counter()
+    for node in machine["numa"]:
+        pages.update({f"hugepages-{size}": whole(size) * count for size, count in node["hugepages"].items()})
+    memory = sum(node["memory"] for node in machine["numa"]) - pages.total() - whole(reservation.get("memory", 0))
     devices = {resource: len(listed) for resource, listed in scenario_["devices"].items()}
-    return {"cpu": 1000 * len(machine["cpus"]) - reserved, "memory": memory, **devices}
+    return {"cpu": 1000 * len(machine["cpus"]) - reserved, "memory": memory, **pages, **devices}
 
 
 @cache

@@ -50,11 +50,12 @@ def delete(api: Api, name: str) -> None:
 
 @dataclass
 class Fed:
-    """What became of the pods of one feeding. `given_up`: not placed within `patience` seconds, and deleted."""
+    """What became of the pods of one feeding. `given_up`: not placed within `patience_seconds`, and deleted."""
 
     created: int = 0
     given_up: int = 0
     seconds: float = 0.0
+    patience_seconds: float = 45.0
 
 
 class Feeder:
@@ -68,7 +69,7 @@ class Feeder:
 
     def feed(self, pods: list[Json], on_tick: Callable[[int], None] = lambda _done: None) -> Fed:
         """Until all are created and none is left."""
-        fed, waiting, started = Fed(), list(reversed(pods)), time.monotonic()
+        fed, waiting, started = Fed(patience_seconds=self._patience), list(reversed(pods)), time.monotonic()
         mine: set[str] = set()
         while True:
             entries = [entry for entry in self._book.entries() if entry.pod["metadata"]["uid"] in mine]

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from node_exporter.__main__ import main
 from node_exporter.node import NodeReader, NodeSettings
-from node_exporter.nri_grants import STATE_FILE, read_grants
+from node_exporter.nri_grants import STATE_FILE, read_state_file
 from node_exporter.nri_policy import NriObserver, config_from_api, config_from_file
+from node_exporter.report import ReportedNriPolicy
 from node_exporter.sinks.connection import Connection, CredentialFiles
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
 from tests.node_exporter.nri_trees import GRANT, state_file, write_nri_machine, write_state_file
@@ -28,9 +29,10 @@ def test_grants_are_what_the_plugin_last_wrote(tmp_path: Path) -> None:
     reserved = GRANT | {"PrettyName": "kube-system/dns/main", "CPUType": 1, "Exclusive": "", "Pool": "root"}
     write_state_file(tmp_path, {"c2": reserved, "c1": GRANT})
 
-    grants = read_grants(tmp_path)
+    state = read_state_file(tmp_path)
 
-    assert grants is not None
+    assert state is not None
+    grants = state.grants
     first, second = grants
     assert (first.container_id, first.namespace, first.pod, first.container) == ("c1", "team", "solver", "app")
     assert (first.pool, first.cpu_type, first.exclusive, first.millicpu) == ("NUMA node #1", "normal", "4-5", 500)
@@ -53,9 +55,10 @@ def test_a_grant_has_what_later_decisions_read_of_its_pod(tmp_path: Path) -> Non
     names = ("c1", "c2", "c3", "c4", "c5")
     write_state_file(tmp_path, dict.fromkeys(names, GRANT), Pods={"s1": pod}, Containers=containers)
 
-    grants = read_grants(tmp_path)
+    state = read_state_file(tmp_path)
 
-    assert grants is not None
+    assert state is not None
+    grants = state.grants
     assert [(g.pod_uid, g.qos, g.requests_cpu) for g in grants] == [
         ("u1", "Burstable", True), ("u1", "Burstable", False), ("", "", False), ("", "", False),
         ("u1", "Burstable", False),
@@ -69,9 +72,10 @@ def test_types_of_memory_are_written_by_name(written: object, types: int, tmp_pa
     read, so that the grants of no real node were known."""
     write_state_file(tmp_path, {"c1": GRANT | {"MemType": written}})
 
-    grants = read_grants(tmp_path)
+    state = read_state_file(tmp_path)
 
-    assert grants is not None
+    assert state is not None
+    grants = state.grants
     assert grants[0].memory_types == types
 
 
@@ -80,7 +84,7 @@ def test_other_types_of_memory_are_refused(written: object, tmp_path: Path) -> N
     write_state_file(tmp_path, {"c1": GRANT | {"MemType": written}})
 
     with pytest.raises(ValueError, match="grant 'c1': MemType"):
-        read_grants(tmp_path)
+        read_state_file(tmp_path)
 
 
 @pytest.mark.parametrize(("state", "is_known"), [(0, True), (1, False), (2, False), (3, False), (4, True)])
@@ -94,10 +98,10 @@ def test_a_plugin_that_has_just_started_has_not_placed_what_runs(
     write_state_file(tmp_path, {}, PolicyJSON={}, Containers=containers)
 
     if is_known:
-        assert read_grants(tmp_path) == ()
+        assert read_state_file(tmp_path) == ((), ())
     else:
         with pytest.raises(ValueError, match="has not yet placed the containers that run"):
-            read_grants(tmp_path)
+            read_state_file(tmp_path)
 
 
 def test_a_pod_with_countless_labels_is_refused(tmp_path: Path) -> None:
@@ -106,15 +110,15 @@ def test_a_pod_with_countless_labels_is_refused(tmp_path: Path) -> None:
     write_state_file(tmp_path, {"c1": GRANT}, Containers=containers)
 
     with pytest.raises(ValueError, match="300 labels"):
-        read_grants(tmp_path)
+        read_state_file(tmp_path)
 
 
 def test_no_state_file_is_no_policy_and_one_without_decisions_grants_nothing(tmp_path: Path) -> None:
-    assert read_grants(tmp_path) is None
+    assert read_state_file(tmp_path) is None
 
     write_state_file(tmp_path, {}, PolicyJSON={})
 
-    assert read_grants(tmp_path) == ()
+    assert read_state_file(tmp_path) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -140,7 +144,7 @@ def test_a_state_file_of_another_form_is_refused(
     write_state_file(tmp_path, {"c1": GRANT | grant}, **changes)
 
     with pytest.raises(ValueError, match=words):
-        read_grants(tmp_path)
+        read_state_file(tmp_path)
 
 
 def test_a_huge_state_file_costs_its_own_part_only(tmp_path: Path) -> None:
@@ -262,6 +266,88 @@ def test_a_default_configuration_alone_does_not_make_a_node_one_of_the_policy(ap
 
     assert sections[0] == (None, ())
     assert sections[1][0] is not None
+
+
+def _object(at: int, status: dict[str, object], *, pin: bool) -> tuple[str, dict[str, Any]]:
+    path, document = policy("default", pinCPU=pin)
+    document["metadata"]["generation"] = at
+    return path, document | {"status": {"nodes": {"n1": status}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "doubts", "notes"),
+    [
+        ({"status": "Success", "generation": 1}, ["generation 1 of default for this node, and not yet 2"], []),
+        ({"status": "Failure", "generation": 2}, [], ["refused generation 2 of default, and goes on with default"]),
+    ],
+)
+def test_the_plugin_goes_on_with_the_configuration_that_it_confirmed(
+    status: dict[str, object], doubts: list[str], notes: list[str], api: FakeApi
+) -> None:
+    read = config_from_api(connection(api), "n1", "kube-system")
+    path, api.objects[path] = _object(1, {"status": "Success", "generation": 1}, pin=True)
+    before = read()
+
+    path, api.objects[path] = _object(2, status, pin=False)
+    now = read()
+
+    assert before is not None
+    assert now is not None
+    assert (before.spec, before.doubts) == ({"pinCPU": True}, ())
+    assert (now.spec, now.status) == ({"pinCPU": True}, "Success")
+    assert [wanted in found for wanted, found in zip(doubts, now.doubts, strict=True)] == [True] * len(doubts)
+    assert [wanted in found for wanted, found in zip(notes, now.notes, strict=True)] == [True] * len(notes)
+
+
+def test_a_configuration_that_is_not_confirmed_yet_is_asked_for_at_each_regular_look(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    write_state_file(tmp_path, {"c1": GRANT})
+    observer = NriObserver(tmp_path, config_from_api(connection(api), "n1", "kube-system"))
+    path, api.objects[path] = _object(2, {"status": "Success", "generation": 1}, pin=False)
+    first, _ = observer.look(is_tick=True)
+    path, api.objects[path] = _object(2, {"status": "Success", "generation": 2}, pin=False)
+
+    second, _ = observer.look(is_tick=True)
+
+    assert first is not None
+    assert second is not None
+    assert (len(first.doubts), second.doubts) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("names", "release"),
+    [
+        (["ghcr.io/x/nri-resource-policy-topology-aware:v0.13.1"], "v0.13.1"),
+        (["r/nri-resource-policy-topology-aware:v0.13.1@sha256:12", "r/other:v9"], "v0.13.1"),
+        (["r/nri-resource-policy-topology-aware:v0.13.1", "r/nri-resource-policy-topology-aware:v0.14.0"], ""),
+        (["r/nri-resource-policy-topology-aware@sha256:12"], ""),
+        ([7, None], ""),
+    ],
+)
+def test_the_release_is_the_tag_of_the_only_image_of_the_plugin(
+    names: list[object], release: str, api: FakeApi, tmp_path: Path
+) -> None:
+    write_state_file(tmp_path, {"c1": GRANT})
+    path, api.objects[path] = policy("default", **SPEC)
+    api.objects["/api/v1/nodes/n1"] = {"status": {"images": [{"names": [name]} for name in names]}}
+
+    by_image, _ = NriObserver(tmp_path, config_from_api(connection(api), "n1", "kube-system")).look(is_tick=True)
+    by_option, _ = NriObserver(tmp_path, None, "v0.12.0").look(is_tick=True)
+
+    assert by_image is not None
+    assert by_option is not None
+    assert (by_image.release, by_option.release) == (release, "v0.12.0")
+    assert "MemSize" in by_image.grant_fields
+
+
+def test_of_another_policy_only_the_name_is_reported(tmp_path: Path) -> None:
+    write_state_file(tmp_path, {}, PolicyName="balloons")
+
+    section, problems = NriObserver(tmp_path, None).look(is_tick=True)
+
+    assert section == ReportedNriPolicy(machine=None, config=None, policy="balloons")
+    assert "runs the NRI policy balloons" in problems[0].reason
 
 
 @pytest.mark.parametrize("document", [SPEC, {"kind": "TopologyAwarePolicy", "spec": SPEC}])

@@ -76,8 +76,6 @@ def test_machine_state_that_does_not_add_up_is_a_half_done_allocation() -> None:
     assert torn_memory(whole) is None
 
     assert "assignments" in str(torn_memory(whole | {"entries": {}}))
-    whole["entries"]["p"]["c0"][0]["size"] += 1
-    assert torn_memory(whole) == "difference of block bytes and reserved bytes, by type: {'memory': 1}"
     assert "not a memory manager state" in str(torn_memory({"policyName": "Static", "machineState": {"0": []}}))
 
 

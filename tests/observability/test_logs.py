@@ -6,7 +6,7 @@ import sys
 import orjson
 import pytest
 
-from extender.observability.logs import REQUEST_ID, FaultLog, JSONFormatter, TextFormatter, request_id_from
+from extender.observability.logs import REQUEST_ID, FaultLog, FewWarnings, JSONFormatter, TextFormatter, request_id_from
 
 
 def record(message: str, *arguments: object, failed: bool = False) -> logging.LogRecord:
@@ -78,3 +78,23 @@ def test_a_fault_that_comes_and_goes_is_not_told_each_time(caplog: pytest.LogCap
         fault.ended()
 
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_warnings_of_a_library_are_a_few_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    logger = logging.getLogger("a library")
+    few = FewWarnings(lambda: now)
+    logger.addFilter(few)
+    try:
+        for _ in range(1000):
+            logger.warning("Invalid HTTP request received.")
+        logger.warning("another %s", "text")
+        logger.error("an error")
+        now = 60.0
+        logger.warning("Invalid HTTP request received.")
+    finally:
+        logger.removeFilter(few)
+
+    texts = [each.getMessage() for each in caplog.records]
+    last = "Invalid HTTP request received. (997 more were not logged)"
+    assert texts == ["Invalid HTTP request received."] * 3 + ["another text", "an error", last]

@@ -182,3 +182,33 @@ def test_rules_of_the_replay_change_for_a_copy_and_for_a_machine() -> None:
 
     with pytest.raises(WireError, match=r"hypothetical\[0\]\.rules\.distribute_well: unknown rule"):
         _build(copy_of="node-a", rules={"distribute_well": True})
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "fault"),
+    [
+        ("v1.28.3", {"TopologyManager": False}, "feature is locked to true"),
+        ("v1.36.2", {"TopologyManager": False}, "unrecognized feature gate: TopologyManager"),
+        ("v1.36.2", {"MemoryManager": True}, "unrecognized feature gate: MemoryManager"),
+        ("v1.37.0", {"SidecarContainers": True}, "unrecognized feature gate: SidecarContainers"),
+    ],
+)
+def test_no_kubelet_starts_with_a_gate_that_its_version_lacks_or_has_locked(
+    version: str, gates: dict[str, bool], fault: str
+) -> None:
+    """Such gates were passed over in silence."""
+    for base in ({"machine": next(iter(CATALOGUE))}, {"copy_of": "node-a", "empty": True}):
+        with pytest.raises(WireError, match=fault) as raised:
+            _build(**base, kubelet_version=version, kubelet={"featureGates": gates})
+        assert raised.value.field == f"hypothetical[0].kubelet.featureGates.{next(iter(gates))}"
+
+
+def test_a_gate_that_is_not_known_is_said_with_the_name_that_is_probably_meant() -> None:
+    kubelet = _build(copy_of="node-a", kubelet={"featureGates": {"CPUManagerPolicyAlphaOption": True}}).kubelet
+    plain = _build(copy_of="node-a", kubelet={"featureGates": {"CPUManagerPolicyAlphaOptions": True}}).kubelet
+
+    assert kubelet is not None
+    assert plain is not None
+    (caveat,) = set(kubelet.caveats) - set(plain.caveats)
+    assert "'CPUManagerPolicyAlphaOption' is not known, perhaps CPUManagerPolicyAlphaOptions is meant" in caveat
+    assert not plain.caveats

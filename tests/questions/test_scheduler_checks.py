@@ -7,7 +7,7 @@ import pytest
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Taint
 from extender.questions.scheduler_checks import check_node
 from extender.scheduling.totals import exceeds
-from extender.wire.placement_rules import placement_rules_from_json
+from extender.wire.placement_rules import REQUIRED, placement_rules_from_json
 
 LABELS = {"zone": "a", "gpu": "yes", "size": "7"}
 
@@ -38,7 +38,7 @@ CASES: list[tuple[dict[str, Any], str, str]] = [
     (_affinity(), "node-affinity", "fails"),
     (_affinity(fields=[_expression("metadata.name", "In", "node-a")]), "node-affinity", "ok"),
     (_affinity(fields=[_expression("metadata.name", "NotIn", "node-a")]), "node-affinity", "fails"),
-    ({"affinity": {"podAntiAffinity": {"required": []}}}, "other", "not-checked"),
+    ({"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}}, "other", "not-checked"),
     ({"topologySpreadConstraints": [{}]}, "other", "not-checked"),
     ({"containers": [{"ports": [{"hostPort": 80}]}]}, "other", "not-checked"),
 ]

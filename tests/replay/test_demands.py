@@ -162,7 +162,7 @@ def _is_met(demand: Demand, node: SampleNode, verdict: Admitted) -> bool:
     for placement in verdict.placements.values():
         cpu_nodes = {node_of[i] for i in range(64) if placement.cpus >> i & 1}
         memory_nodes = {i for block in placement.memory for i in range(64) if block.mask >> i & 1}
-        if demand.memory is not None and not (memory_nodes and memory_nodes <= cpu_nodes):
+        if demand.memory is not None and memory_nodes != cpu_nodes:
             return False
         groups.append(cpu_nodes | memory_nodes)
     if demand.scope is DemandScope.POD:

@@ -15,7 +15,7 @@ from extender.replay.config import KubeletConfigError
 from extender.replay.families import at_least, fold, touching_at_least, universe
 from extender.replay.hints import Distances, Hints, merge
 from extender.replay.kubelet import Kubelet
-from extender.replay.observed import check_observed
+from extender.replay.observed import contradictions
 from extender.replay.pod import PodRequest
 from extender.replay.resolve import resolve
 from extender.replay.sets import bits_of, format_list, iter_bits, parse_list
@@ -131,7 +131,7 @@ def _is_given_back(state: ManagerState, after: ManagerState) -> None:
 
 def _is_consistent(kubelet: Kubelet, request: PodRequest, outcome: Outcome) -> None:
     """The state after it contradicts nothing, and a refusal leaves nothing of the pod."""
-    check_observed(kubelet, outcome.state)
+    assert list(contradictions(kubelet, outcome.state)) == []
     if isinstance(outcome.verdict, Rejected):
         assert request.uid not in outcome.state.pod_uids
 

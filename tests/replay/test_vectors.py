@@ -13,15 +13,15 @@ from extender.conformance.agreement import Agreement, Checker, Difference, check
 from extender.conformance.scenario import Admission, run
 from extender.replay.admission import Outcome, release_pods
 from extender.replay.branches import admit_in_all
-from extender.replay.observed import check_observed
+from extender.replay.observed import contradictions
 from extender.replay.resolve import resolve
 from extender.replay.startup import initial_state, start
 from extender.replay.state import ManagerState
-from extender.wire.checkpoints import cpu_state_from_json, memory_state_from_json
 from extender.wire.scenarios import Scenario, Step, scenario_from_json
+from tests.checkpoints import cpu_state_from_json, memory_state_from_json
 from tests.replay.vectors import VERSIONS, scenarios
 
-README = Path(__file__).parents[2] / "README.md"
+EVIDENCE = Path(__file__).parents[2] / "docs/evidence.md"
 PARTS = [(v, part, 5 if v == "1.36" else 1) for v in VERSIONS for part in range(5 if v == "1.36" else 1)]
 
 
@@ -46,7 +46,7 @@ def test_replay_equals_the_recorded_kubelet(version: str, part: int, parts: int)
     assert from_files.compared["admit"] > 100
     if parts == 1:
         figures = " | ".join(f"{count:,}" for count in from_history.row())
-        assert f"| {version} | {figures} |" in README.read_text(), "the table of README.md is out of date"
+        assert f"| {version} | {figures} |" in EVIDENCE.read_text(), "the table of docs/evidence.md is out of date"
 
 
 def _last_with_state_files(scenario: Scenario) -> Step | None:
@@ -81,7 +81,7 @@ def _from_state_files(scenario: Scenario, last: Step, states: tuple[ManagerState
     assert last.pod is not None
     kubelet = start(scenario.machine, scenario.config)
     observed = _observed(dict(last.state_before or {}), initial_state(kubelet, scenario.devices))
-    check_observed(kubelet, observed)
+    assert list(contradictions(kubelet, observed)) == []
     active = _active_before(scenario, last)
     known = tuple(
         release_pods(replace(observed, devices=s.devices), (observed.pod_uids | s.pod_uids) - active) for s in states

@@ -94,7 +94,7 @@ def test_a_connected_standby_sends_no_binding(server: FakeApiServer, client: Kub
     leader.step()
 
     async def story() -> BindOutcome:
-        service = make_service(LEASE.model_copy(update={"kubernetes": "on"}))
+        service = make_service(LEASE.model_copy(update={"kubernetes": "on", "young_node_seconds": 0.0}))
         async with api_server.connected(service, plain(server.url)), asyncio.timeout(PATIENCE_SECONDS):
             while service.known.link.trouble:  # noqa: ASYNC110 - it knows no events
                 await asyncio.sleep(0.01)

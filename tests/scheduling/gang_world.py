@@ -14,7 +14,8 @@ from extender.scheduling.feasibility import Filtered
 from extender.scheduling.gangs.gangs import Gangs
 from extender.scheduling.gangs.groups import Groups
 from extender.wire.binding import ExtenderBindingArgs
-from extender.wire.groups import GROUP, SIZE, group_of
+from extender.wire.group_conventions import GROUP, SIZE
+from extender.wire.groups import group_of
 from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs

@@ -4,16 +4,17 @@ from dataclasses import replace
 from functools import cache
 from itertools import islice
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
-from extender.cluster.free_table import NO_PLACE
+from extender.cluster.free_table import NO_PLACE, Int64s
 from extender.cluster.node_class import ClassTable, NodeClass
 from extender.replay.possible_states import PossibleStates
 from extender.replay.startup import initial_state
-from extender.scheduling.alike import alike
-from extender.scheduling.judge import follows_from_key, make_judge
+from extender.scheduling.alike import MAX_MERGES, WORTH, alike
+from extender.scheduling.judge import follows_from_key, make_judge, merits_of
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
@@ -49,20 +50,45 @@ def test_classes_that_are_alike_have_the_judgement_of_their_full_replays(kind: T
     for number in range(PODS):
         shape = PodShape(replace(pod_from_json(random_pod(kind, f"p{number}", random)), uid=SHAPE_UID))
         found = list(alike(table.free, shape, np.array([each.place for each in classes])))
-        members = np.concatenate(found) if found else np.array([], np.int64)
+        members = np.concatenate([each.members for each in found]) if found else np.array([], np.int64)
         assert len(set(members.tolist())) == len(members)
         key = shape.resolved(_kubelet(kind).rules).replay.key
         for each in found:
-            assert len({tuple(map(key, classes[i].amounts)) for i in each.tolist()}) == 1
-            first = classes[each[0]]
+            assert len({tuple(map(key, classes[i].amounts)) for i in each.members.tolist()}) == 1
+            first = classes[each.members[0]]
             judgement = judge(shape, first)
             if follows_from_key(judge, shape, first):
-                covered += len(each)
-                some = [classes[i] for i in random.sample(each.tolist(), min(3, len(each)))]
+                covered += len(each.members)
+                some = [classes[i] for i in random.sample(each.members.tolist(), min(3, len(each.members)))]
                 _, full = _full_replays(judge, PodShape(shape.pod), some)
                 assert full == {node_class.id: judgement for node_class in some}
     if kind.policy != "best-effort":
         assert covered > NODES * PODS / 2
+
+
+@pytest.mark.parametrize("name", STRATEGIES[1:])
+@pytest.mark.parametrize("kind", [*TYPES, *OTHERS], ids=lambda kind: kind.name)
+def test_the_merits_of_rows_are_those_of_their_full_replays(kind: Type, name: str) -> None:
+    table, random = ClassTable(), Random(kind.name)
+    classes = held(table, kind)
+    judge = make_judge(make_strategy(name, Weights({"memory": 3})), UncertaintyPolicy())
+    covered = 0
+    for number in range(PODS):
+        shape = PodShape(replace(pod_from_json(random_pod(kind, f"p{number}", random)), uid=SHAPE_UID))
+        for each in alike(table.free, shape, np.array([each.place for each in classes])):
+            first = classes[each.members[0]]
+            if judge(shape, first).merit is None:
+                continue
+            merits = merits_of(judge, shape, first, each.group, each.rows)
+            if merits is None:
+                continue
+            assert len(merits) == len(each.members)
+            covered += len(merits)
+            some = random.sample(range(len(merits)), min(3, len(merits)))
+            found: Any = _full_replays(judge, PodShape(shape.pod), [classes[each.members[i]] for i in some])
+            assert [found[1][classes[each.members[i]].id].merit for i in some] == [merits[i] for i in some]
+    has_columns = kind.policy != "best-effort" and not kind.in_doubt and "full-pcpus-only" not in kind.cpu_options
+    assert bool(covered) == has_columns
 
 
 def test_rows_of_classes_that_have_gone_are_free_again() -> None:
@@ -80,5 +106,25 @@ def test_memory_that_only_several_idle_numa_nodes_have_is_told_apart() -> None:
     states = [PossibleStates((initial_state(_kubelet(kind), {}),)), *states_of(kind)[:3]]
     classes = [table.hold(_kubelet(kind), each, frozenset(), stale=False) for each in states]
     shape = PodShape(replace(pod_from_json(pod_of(4, "300Gi")), uid=SHAPE_UID))  # a NUMA node has 256 GiB
-    found = [each.tolist() for each in alike(table.free, shape, np.array([each.place for each in classes]))]
+    found = [each.members.tolist() for each in alike(table.free, shape, np.array([each.place for each in classes]))]
     assert sorted(found) == [[0], [1, 2, 3]]
+
+
+def test_groups_of_a_few_nodes_and_pods_of_many_containers_are_left_to_single_judgements() -> None:
+    """Each group goes through its rows once for each container: with many of both a call would stop the event loop."""
+    table = ClassTable()
+    kinds = [replace(TYPES[0], cores_per_node=TYPES[0].cores_per_node - i) for i in range(3)]
+    classes = [each for kind in kinds for each in held(table, kind)]
+    places = np.array([each.place for each in classes])
+
+    def found(containers: int, at: Int64s = places) -> int:
+        document = pod_of(1, "1Mi")
+        (own,) = document["spec"]["containers"]
+        document["spec"]["containers"] = [{**own, "name": f"c{i}"} for i in range(containers)]
+        shape = PodShape(replace(pod_from_json(document), uid=SHAPE_UID))
+        return sum(len(each.members) for each in alike(table.free, shape, at))
+
+    assert found(1) == len(classes)
+    assert found(1, places[: WORTH - 1]) == 0
+    assert found(MAX_MERGES // 2) <= 2 * NODES
+    assert found(MAX_MERGES + 1) == 0

@@ -164,7 +164,10 @@ def test_room_is_held_as_long_as_the_pod_may_be_bound(
 
     assert asyncio.run(story()) == outcome
     assert world.in_flight == in_flight
-    assert world.service.known.link.may_miss_exits(world.clock()) is is_outage
+    assert world.service.known.link.may_miss_exits("node-a", world.clock()) is is_outage
+    assert not world.service.known.link.may_miss_exits("node-b", world.clock())
+    world.service.known.link.note_progress(world.clock() + 0.1)
+    assert not world.service.known.link.may_miss_exits("node-a", world.clock() + 0.2)
 
 
 def test_a_call_that_is_cancelled_after_sending_leaves_the_pod_in_doubt() -> None:
@@ -181,7 +184,7 @@ def test_a_call_that_is_cancelled_after_sending_leaves_the_pod_in_doubt() -> Non
     asyncio.run(story())
     assert world.in_flight == 1
     assert world.service.known.pods.get("uid-p").in_doubt_on == "node-a"
-    assert world.service.known.link.may_miss_exits(world.clock())
+    assert world.service.known.link.may_miss_exits("node-a", world.clock())
 
 
 def test_a_call_that_fails_before_sending_gives_the_room_back() -> None:

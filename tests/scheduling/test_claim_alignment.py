@@ -36,7 +36,7 @@ def _placed(*spreads: Spread) -> dict[str, Spread]:
 
 
 def _device(number: int, numa: int | None, claim: str = "", driver: str = GPU) -> DynamicDevice:
-    return DynamicDevice(driver, "pool", f"d{number}", numa, claim)
+    return DynamicDevice(driver, "pool", f"d{number}", 0 if numa is None else 1 << numa, claim)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,8 @@ def _checked(random: Random, *, has_unsaid: bool, has_nics: bool) -> ClaimAlignm
     for number in range(random.randint(1, 4)):
         numa = random.choice([0, 0, 1, 1, None] if has_unsaid else [0, 1])
         claim = random.choice(names) if number == 0 and random.random() < 0.3 else ""
-        devices.append(_device(number, numa, claim, random.choice([GPU, NIC] if has_nics else [GPU])))
+        device = _device(number, numa, claim, random.choice([GPU, NIC] if has_nics else [GPU]))
+        devices.append(device._replace(numa=0b11) if numa is not None and random.random() < 0.2 else device)
     pod = _pod(*claims)
     answer = claim_alignment_of(pod, TWO, devices, [places])
     tried = list(_by_trying(pod, devices, places))
@@ -127,13 +128,15 @@ def _first(devices: Sequence[DynamicDevice], count: int) -> list[DynamicDevice]:
 
 
 def _by_trying(pod: Pod, devices: Sequence[DynamicDevice], places: dict[str, Spread]) -> Iterator[list[bool]]:
-    """For each way in which drivers serve the claims: whether each choice of devices meets the rest."""
+    """For each way in which drivers serve the claims: whether each choice of devices meets the rest.
+
+    A device that says nothing can be on either NUMA node.
+    """
     of_claim = {each.claim: each for each in devices if each.claim}
     free = [each for each in devices if not each.claim]
     to_come = sorted({claim for c in pod.containers for claim in c.claims} - of_claim.keys())
     drivers = sorted({each.driver for each in free})
-    nodes = [(0,), (1,)]  # a device that says nothing can be on either
-    for unsaid in itertools.product(*(((each.numa,) if each.numa is not None else sum(nodes, ())) for each in devices)):
+    for unsaid in itertools.product(*((each.numa,) if each.numa else (1, 2) for each in devices)):
         numa = {each.key: on for each, on in zip(devices, unsaid, strict=True)}
         for served_by in itertools.product(drivers, repeat=len(to_come)):
             choices = [
@@ -155,8 +158,10 @@ def _is_met(
         place = places[container.name]
         if container.claims and place.alignment is Alignment.SPLIT:
             return False
-        on = {numa[has[claim].key] for claim in container.claims}
-        if len(on) > 1 or any(not place.numa >> node & 1 for node in on):
+        if not any(
+            place.numa >> node & 1 and all(numa[has[claim].key] >> node & 1 for claim in container.claims)
+            for node in (0, 1)
+        ):
             return False
     return True
 

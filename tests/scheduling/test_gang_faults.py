@@ -2,7 +2,9 @@
 ever, and no group stands in the way of others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import itertools
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,15 +13,21 @@ from extender.cluster.events import PodForgotten
 from extender.replay.budget import Budget
 from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
+from extender.samples.nodes import Workload
 from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBound
 from extender.scheduling.gangs import held_room as held_room_module
 from extender.scheduling.gangs.groups import MAX_GROUPS, MAX_HOLDING
-from extender.scheduling.gangs.held_room import HeldRoom
-from extender.scheduling.gangs.planner import takes_room
-from extender.scheduling.gangs.record import OPEN_HOLDS, GroupState
+from extender.scheduling.gangs.held_room import ROOM_STEPS, SAVED_SECONDS, STEPS_A_SECOND, HeldRoom
+from extender.scheduling.gangs.place_search import Found, PlaceSearch
+from extender.scheduling.gangs.record import OPEN_HOLDS, GroupRecord, GroupState
+from extender.scheduling.gangs.rows import Candidate, fit_together
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.replays import LOOP_STEPS
 from extender.wire.groups import Group, group_of
 from extender.wire.pods import pod_from_json
+from tests.observations import observation_of
 from tests.reports import pod_of, sample
 from tests.scheduling.gang_world import GangWorld, member
 
@@ -376,7 +384,7 @@ def test_a_group_waits_for_other_pods_to_end_for_a_limited_time() -> None:
     play(story)
 
 
-def test_a_place_beside_others_must_leave_them_room_in_both_orders() -> None:
+def test_of_two_pods_on_one_node_that_which_must_be_first_is_bound_first() -> None:
     """A pod was offered a node again and again where bind found that another place would not fit after it."""
     world = fragile_world()
     second = with_init(member("g1", "g", 3, cpus=6), cpus=2)
@@ -385,12 +393,14 @@ def test_a_place_beside_others_must_leave_them_room_in_both_orders() -> None:
     async def story() -> None:
         seen_bound(world, member("g0", "g", 3), "elsewhere")
         assert list((await world.filter(second)).feasible) == ["a"]
-        assert list((await world.filter(third)).feasible) == ["a"], "its kubelet would admit it"
+        assert list((await world.filter(third)).feasible) == ["a"]
         (record,) = world.groups
-        assert list(record.claims) == ["uid-g1"], "but the second pod would not fit after it"
-        assert failure(await world.bind(third, "a")) is BindFailure.HELD
+        assert list(record.claims) == ["uid-g1", "uid-g2"]
+        outcome = await world.bind(third, "a")
+        assert failure(outcome) is BindFailure.GROUP
+        assert "must be bound to the node before it" in str(outcome)
         assert await world.bind(second, "a") == PodBound()
-        assert await world.place(third)
+        assert await world.bind(third, "a") == PodBound()
 
     play(story)
 
@@ -432,6 +442,21 @@ def test_held_room_is_protected_on_more_nodes_than_answers_are_kept(monkeypatch:
         assert list((await world.filter(single)).feasible) == []
 
     play(story)
+
+
+def test_answers_about_held_room_keep_no_node_alive() -> None:
+    """Seen red: 4,096 answers each kept a kubelet and a state, which a node that reports others each time chooses."""
+    world = GangWorld("a", "b")
+
+    async def story() -> None:
+        assert await world.filter(member("g0", "g", 3, cpus=14))
+        await world.filter(pod_of(14, name="single"))
+
+    play(story)
+    known = world.gangs.room._known
+    assert known
+    assert not [part for key in known for part in key if hasattr(part, "candidate") or hasattr(part, "held")]
+    assert all(hash(room) == hash(room.key) for _, room in known), "a room is found by its key"
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, story: Callable[[], Awaitable[None]]) -> None:
@@ -494,13 +519,13 @@ def test_pods_that_a_runtime_policy_tells_apart_are_not_taken_for_each_other(mon
     world, calls = GangWorld("a", "b"), [0]
     isolated = {"prefer-isolated-cpus.resource-policy.nri.io/pod": "true"}
 
-    def counted(*args: Any) -> bool:
-        calls[0] += 1
-        return takes_room(*args)
+    def counted(judge: BoundedJudge, pods: Sequence[PodShape], candidate: Candidate, budget: Budget) -> bool:
+        calls[0] += len(pods) == 3
+        return fit_together(judge, pods, candidate, budget)
 
     async def story() -> None:
         await world.filter(member("g0", "g", 2, cpus=14), "a")
-        monkeypatch.setattr(held_room_module, "takes_room", counted)
+        monkeypatch.setattr(held_room_module, "fit_together", counted)
         for i, annotations in enumerate(({}, isolated, {}, isolated)):
             pod = pod_of(14, name=f"single-{i}")
             pod["metadata"]["annotations"] = annotations
@@ -510,5 +535,106 @@ def test_pods_that_a_runtime_policy_tells_apart_are_not_taken_for_each_other(mon
         for annotations, is_taken in ((isolated, False), ({}, True)):
             other = pod_from_json(member("g1", "g", 2, cpus=14, **annotations))
             assert (world.groups.take_spare(record, other, lambda _: True) is not None) == is_taken
+
+    play(story)
+
+
+def _with_containers(pod: Json, count: int) -> Json:
+    """The pod with *count* containers of little CPU and memory in place of its own."""
+    (own,) = pod["spec"]["containers"]
+    amounts = {"cpu": "10m", "memory": "1Mi"}
+    small = {**own, "resources": {"requests": amounts, "limits": amounts}}
+    pod["spec"]["containers"] = [{**small, "name": f"c{i}"} for i in range(count)]
+    return pod
+
+
+def test_the_room_of_a_large_group_costs_other_pods_a_bounded_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups of 100 pods with twelve containers made each filter call of any other pod replay 2,400 containers."""
+    world, steps = GangWorld("a", "b", "c"), list[float]()
+
+    def counted(judge: BoundedJudge, pods: Sequence[PodShape], candidate: Candidate, budget: Budget) -> bool:
+        before = budget.used
+        try:
+            return fit_together(judge, pods, candidate, budget)
+        finally:
+            steps.append(budget.used - before)
+
+    async def story() -> None:
+        small = member("small-0", "small", 2, cpus=14)
+        assert list((await world.filter(small, "c")).feasible) == ["c"]
+        for group, node in (("one", "a"), ("two", "b")):
+            large = _with_containers(member(f"{group}-0", group, 80), 12)
+            assert list((await world.filter(large, node)).feasible) == [node]
+        assert [len(world.groups.held[name]) for name in "abc"] == [80, 80, 2]
+        monkeypatch.setattr(held_room_module, "fit_together", counted)
+        for cpus in (14, 12, 10):
+            steps.clear()
+            assert list((await world.filter(pod_of(cpus, name=f"single-{cpus}"))).feasible) == ["a", "b"]
+            assert sum(steps) < LOOP_STEPS + 2 * ROOM_STEPS
+        assert await world.bind(pod_of(10, name="single-10"), "a") == PodBound()
+        steps.clear()
+        assert list((await world.filter(pod_of(10, name="another"), "b", "c")).feasible) == ["b"]
+        assert not steps, "the answers are kept"
+
+    play(story)
+
+
+def test_held_room_takes_a_part_of_the_time_however_often_nodes_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change of a node made the next call of each shape replay all places on it, 25 times a second.
+
+    A group of another namespace keeps its room meanwhile.
+    """
+    world, steps = GangWorld("a", "b", "c", gang_hold_seconds=60), [0.0]
+
+    def counted(judge: BoundedJudge, pods: Sequence[PodShape], candidate: Candidate, budget: Budget) -> bool:
+        before = budget.used
+        try:
+            return fit_together(judge, pods, candidate, budget)
+        finally:
+            steps[0] += budget.used - before
+
+    async def story() -> None:
+        assert list((await world.filter(member("small-0", "small", 2, cpus=14), "c")).feasible) == ["c"]
+        for group, node in (("one", "a"), ("two", "b")):
+            pod = _with_containers(member(f"{group}-0", group, 80), 3)
+            pod["metadata"]["namespace"] = "large"
+            assert list((await world.filter(pod, node)).feasible) == [node]
+        monkeypatch.setattr(held_room_module, "fit_together", counted)
+        cpus = itertools.cycle((14, 13, 12, 11))
+        for second in range(20):
+            other = Workload(name="other", resources={"cpu": 1, "memory": f"{100 + second}Mi"})
+            for node in "ab":
+                changed = observation_of(node, sample(node, workloads=[other]), sequence=second + 2)
+                world.service.known.nodes.observe(changed, world.clock())
+            for call in range(8):
+                world.clock.now += 1 / 8
+                offered = (await world.filter(pod_of(next(cpus), name=f"single-{second}-{call}"))).feasible
+                assert "c" not in offered
+        assert 5 * ROOM_STEPS < steps[0] < STEPS_A_SECOND / 2 * (SAVED_SECONDS + 20) + 2 * ROOM_STEPS
+
+    play(story)
+
+
+def test_long_plans_of_one_namespace_take_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each group rested by itself after a long plan, so a few groups that never fit kept kube-scheduler busy."""
+    world, seconds, plan = GangWorld("a", "b", filter_seconds=1.5), defaultdict[str, float](float), PlaceSearch.plan
+
+    async def slowly(self: PlaceSearch, uid: str, record: GroupRecord, *rest: Any) -> Found:
+        found = await plan(self, uid, record, *rest)
+        world.clock.now += 0.5
+        seconds[record.key[1]] += 0.5
+        return found
+
+    async def story() -> None:
+        monkeypatch.setattr(PlaceSearch, "plan", slowly)
+        began = world.clock.now
+        for call in range(400):
+            world.clock.now += 0.05
+            pod = member(f"m{call % 40}", f"g{call % 40}", 100)
+            pod["metadata"]["namespace"] = "large"
+            assert not (await world.filter(pod)).feasible
+        took = world.clock.now - began
+        assert 1 < seconds["large"] <= 0.5 + took / 5
+        assert (await world.filter(member("o", "o", 2))).feasible, "a group of another namespace"
 
     play(story)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.scheduling.binder import PodBound
 from extender.scheduling.gangs.groups import MAX_HOLDING
-from extender.scheduling.gangs.planner import Candidate, takes_room
+from extender.scheduling.gangs.rows import Candidate, fit_together
 from tests.reports import pod_of
 from tests.scheduling.gang_world import GangWorld, member
 
@@ -64,7 +64,7 @@ class Story:
             assert found is not None
             candidate = Candidate(name=name, node_class=found.node_class)
             judge = self.world.service.judging.judge
-            assert not takes_room(judge, [hold.shape for hold in holds], [], candidate), "they fit beside the pods"
+            assert fit_together(judge, [hold.shape for hold in holds], candidate), "they fit beside the pods"
 
 
 @settings(max_examples=8, deadline=None)

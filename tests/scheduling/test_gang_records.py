@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from extender.scheduling.gangs import groups as module
 from extender.scheduling.gangs.groups import MAX_HOLDING, Groups
-from extender.scheduling.gangs.record import OPEN_HOLDS, GangSettings, HeldPlace
+from extender.scheduling.gangs.record import OPEN_HOLDS, GangSettings, HeldPlace, HeldPlan
 from extender.scheduling.pod_shape import PodShape
 from extender.wire.groups import Group
 from extender.wire.pods import pod_from_json
@@ -64,7 +64,8 @@ class Story:
         elif kind == "hold" and is_free and (record.is_open or groups.may_hold(record)):
             places = [HeldPlace(name, SHAPE) for name in where[: max(0, record.missing(uid))]]
             if places:
-                groups.hold(record, uid, places, now)
+                claims = {each: place for each, place in record.claims.items() if each != uid}
+                groups.hold(record, uid, HeldPlan(places[0], claims, places[1:]), now)
         elif kind == "spare" and is_free:
             place = groups.take_spare(record, SHAPE.pod, lambda name: name != "n2")
             if place is not None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from extender.scheduling.binder import BindFailure, NotBound, PodBound
-from extender.scheduling.gangs.place_search import PlaceSearch
-from extender.scheduling.gangs.planner import GangPlan
+from extender.scheduling.gangs.place_search import Found, PlaceSearch
 from extender.scheduling.gangs.record import GroupState
 from tests.reports import pod_of
 from tests.scheduling.gang_world import GangWorld, member
@@ -231,7 +230,7 @@ def test_a_group_that_does_not_fit_is_not_planned_again_for_the_same_nodes_in_an
     """kube-scheduler begins each call with another node."""
     world, plans, plan = GangWorld("a", "b", "c"), [0], PlaceSearch.plan
 
-    async def counted(self: PlaceSearch, *args: Any) -> GangPlan:
+    async def counted(self: PlaceSearch, *args: Any) -> Found:
         plans[0] += 1
         return await plan(self, *args)
 

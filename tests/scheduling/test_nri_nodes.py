@@ -34,7 +34,7 @@ from tests.api.conftest import Clock
 from tests.nri_states import filter_answer, machine_facts, report_with, sampled_creations, section_of
 from tests.replay.nri.vectors import machine, snapshot
 from tests.replay.nri.zones import topology_object
-from tests.reports import args_of, pod_of
+from tests.reports import args_of, pod_of, report_of, sample
 
 CONFIG = {"pinCPU": True, "pinMemory": True, "reservedResources": {"cpu": "cpuset:0"}}
 GIB_KIB = 1 << 20
@@ -95,6 +95,75 @@ def test_a_sample_of_recorded_states_gets_the_plugins_own_answers(client: TestCl
         answers["refused" if creation.refusal else "accepted"] += 1
 
     assert min(answers.values()) > 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "certainty"), [({}, "exact"), ({"release": "v0.11.0"}, "possible"), ({"release": ""}, "possible")]
+)
+def test_no_verdict_is_certain_where_the_plugin_is_not_of_the_replayed_release(
+    client: TestClient, changes: dict[str, Any], certainty: str
+) -> None:
+    """Seen red: with v0.11.0 and several L3 caches 32 of 59 grants were others than those that were `exact`."""
+    put(client, section(**changes))
+
+    (answer,) = client.post("/v1/what-if", json={"pod": pod_of(3)}).json()["nodes"]
+
+    assert answer["certainty"] == certainty
+    assert refusal(client, pod_of(3)) == ""
+    assert refusal(client, pod_of(17)) != ""
+
+
+def test_a_plugin_that_publishes_other_pools_is_not_the_one_that_is_replayed(
+    client: TestClient, service: Service
+) -> None:
+    """Older plugins have no pools for L3 caches. What they have granted is then not what the replay makes of it."""
+    put(client, section())
+    published = topology_object(empty().books) | {"metadata": {"name": NODE}}
+    other = published | {"zones": [zone | {"name": zone["name"].replace("NUMA", "X")} for zone in published["zones"]]}
+    found = []
+    for value in (published, other, published):
+        service.known.nodes.observe_counts(counted(published_from_json(value), lambda _: "v1.36.2"), 1000.0)
+        put(client, section())
+        node = client.get(f"/v1/nodes/{NODE}").json()
+        reasons = [each["reason"] for each in node["problem_list"] if "other pools" in each["reason"]]
+        found.append((node["certainty"], len(reasons), refusal(client, pod_of(17)) != ""))
+
+    assert found == [("exact", 0, True), ("degraded", 1, True), ("exact", 0, True)]
+
+
+@pytest.mark.parametrize(
+    ("config", "cpu", "cpus", "cpuset"),
+    [(CONFIG, 3, True, True), (CONFIG, "500m", False, True), (CONFIG | {"pinCPU": False}, 3, True, False)],
+    ids=["exclusive", "shared", "not pinned"],
+)
+def test_what_if_says_on_which_cpus_a_container_may_run(
+    client: TestClient,
+    config: dict[str, Any],
+    cpu: int | str,
+    *,
+    cpus: bool,
+    cpuset: bool,
+) -> None:
+    """The sets themselves are those of the recorded plugin (`cpus` of its answers)."""
+    put(
+        client, section_of("s-n4c16", config, start(set_up(discover(machine("s-n4c16")), config_from_json(config, ""))))
+    )
+
+    (answer,) = client.post("/v1/what-if", json={"pod": pod_of(cpu)}).json()["nodes"]
+
+    (placed,) = answer["verdict"]["nri"]
+    assert (bool(placed["cpus"]), placed["cpuset"] is not None) == (cpus, cpuset)
+    assert not (cpus and cpuset) or placed["cpuset"] == placed["cpus"]
+
+
+def test_a_node_with_another_nri_policy_is_named_and_not_judged(client: TestClient) -> None:
+    put(client, {"version": 1, "machine": None, "config": None, "policy": "balloons", "grants": None})
+
+    (node,) = client.get("/v1/nodes").json()["nodes"]
+    (answer,) = client.post("/v1/what-if", json={"pod": pod_of(3)}).json()["nodes"]
+
+    assert (node["resource_policy"], node["certainty"]) == ("balloons", "unknown")
+    assert answer["certainty"] == "unknown"
 
 
 def test_pods_in_flight_hold_what_the_policy_will_grant_them(client: TestClient, service: Service) -> None:
@@ -432,6 +501,26 @@ def test_a_container_that_went_elsewhere_proves_nothing(client: TestClient, serv
     put(client, section(grants=[grant("app", "1-3", "NUMA node #0")]), sequence=2)
 
     assert [kind.result for kind in service.audit.counts] == [Result.UNSETTLED]
+
+
+@pytest.mark.parametrize("text", ["[" + "{0}," * 400 + "]", "#" + "x" * (16 << 10)])
+def test_annotations_beyond_a_pods_budget_leave_its_placement_by_the_policy_unknown(
+    client: TestClient, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    """Other nodes judge the pod as always, other pods are judged on the node, and the explanation names the field."""
+    put(client, section())
+    plain = report_of(sample()) | {"node_name": "plain"}
+    assert client.put(f"/v1/nodes/{plain['node_name']}/report", content=orjson.dumps(plain)).status_code == 200
+    pod = pod_of(2, name="long")
+    pod["metadata"]["annotations"] = {f"cold-start.resource-policy.nri.io/{scope}": text for scope in ("pod", "x")}
+
+    assert refusal(client, pod, plain["node_name"]) == ""
+    assert refusal(client, pod) == ""
+    told = client.get("/v1/pods/uid-long/decision", params={"node": NODE}).json()["node"]
+    assert "metadata.annotations" in told["verdict"]["message"]
+    assert told["certainty"] == "unknown"
+    assert refusal(client, pod_of(2, name="short")) == ""
+    assert "not judged" not in caplog.text, "the node's class would count as one that takes long, for all pods"
 
 
 def test_annotations_that_have_no_effect_are_refused_by_setting(clock: Clock) -> None:

@@ -69,7 +69,7 @@ def test_a_committed_pod_is_on_the_node(world: World) -> None:
 
     assert reservation.stage is Stage.COMMITTED
     assert world.is_held()
-    assert world.pods.node_of(POD.uid) == "node-a"
+    assert world.pods.get(POD.uid).bound_to == "node-a"
 
 
 @pytest.mark.parametrize(("is_sent", "stage"), [(False, Stage.ROLLED_BACK), (True, Stage.IN_DOUBT)])

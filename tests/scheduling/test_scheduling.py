@@ -1,5 +1,7 @@
 """Judging classes, filter, prioritize: what certainty, settings and memory do to the answers."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.app import make_service
 from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.store import NodeStore
+from extender.config.settings import Settings
 from extender.questions.node_context import NOTHING_KNOWN
 from extender.questions.subjects import live
 from extender.questions.what_if import what_if
-from extender.replay.budget import MAX_STEPS, Budget
+from extender.replay.budget import Budget, OutOfStepsError, OutOfTimeError
 from extender.replay.coarse.admission import CoarseReplay, Key
 from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.samples.nodes import SampleNode, Workload
@@ -29,7 +34,7 @@ from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
-from extender.scheduling.replays import FIRST_STEPS, LOOP_STEPS, judge_all, judge_quickly
+from extender.scheduling.replays import LOOP_STEPS, PAUSE_SHARE, SHARES, SLOW, judge_all, judge_quickly
 from extender.scheduling.scoring import scale_of, score_nodes, score_of_one
 from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
@@ -264,9 +269,25 @@ def test_the_next_replica_is_not_taken_for_the_one_that_the_node_holds() -> None
     assert {judgement.refusal for judgement in judgements.values()} == {RefusalReason.ALIGNMENT_NOW}
 
 
+def _light(cpus: int) -> Pod:
+    """A pod whose shape counts as one judgement."""
+    return replace(pod_from_json(pod_of(cpu=cpus)), weight_bytes=0)
+
+
+def test_a_heavy_shape_counts_as_many_judgements() -> None:
+    cache = JudgementCache(1000)
+    light = [cache.entry(_light(cpus)) for cpus in range(1, 5)]
+
+    heavy = [cache.entry(replace(_light(cpus), weight_bytes=40_000)) for cpus in range(5, 8)]
+
+    assert [cache._shapes.get(each.key) is each for each in light] == [False] * 4
+    assert [cache._shapes.get(each.key) is each for each in heavy] == [False, True, True]
+    assert len(cache) == 2 * 401
+
+
 def test_the_shapes_asked_for_longest_ago_are_forgotten_first() -> None:
     cache = JudgementCache(6)
-    shapes = [cache.entry(pod_from_json(pod_of(cpu=cpus))) for cpus in (1, 2, 3)]
+    shapes = [cache.entry(_light(cpus)) for cpus in (1, 2, 3)]
     cache.entry(shapes[0].shape.pod)
     cache.store(shapes[2], dict.fromkeys(range(4), INDIFFERENT))
 
@@ -279,7 +300,7 @@ def test_the_shapes_asked_for_longest_ago_are_forgotten_first() -> None:
 def test_memory_stays_bounded_whatever_is_stored() -> None:
     cache = JudgementCache(10)
     for cpus in range(1, 50):
-        shape = cache.entry(pod_from_json(pod_of(cpu=cpus)))
+        shape = cache.entry(_light(cpus))
         cache.store(shape, dict.fromkeys(range(cpus), INDIFFERENT))
 
         assert len(cache) <= 10
@@ -288,9 +309,9 @@ def test_memory_stays_bounded_whatever_is_stored() -> None:
 
 def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
     cache = JudgementCache(3)
-    first = cache.entry(pod_from_json(pod_of(cpu=1)))
+    first = cache.entry(_light(1))
     for cpus in (2, 3, 4):
-        cache.entry(pod_from_json(pod_of(cpu=cpus)))
+        cache.entry(_light(cpus))
 
     cache.store(first, {1: INDIFFERENT})
 
@@ -349,27 +370,108 @@ def test_a_defect_in_one_class_is_that_class_alone(monkeypatch: pytest.MonkeyPat
     assert judged.judgements[good.id].trouble is None
 
 
-def test_long_replays_come_last_and_hold_nobody_up() -> None:
+class NeedsSteps:
+    """A judge whose replays need this many steps, by class id; others need one. *cpu_seconds*: beyond the steps."""
+
+    def __init__(self, needed: dict[int, int], cpu_seconds: dict[int, float] | None = None) -> None:
+        self.needed, self.seconds = needed, cpu_seconds or {}
+        self.calls: list[tuple[int, float]] = []
+        self.cpu = 0.0
+        self.answer = INDIFFERENT
+
+    def __call__(self, _shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        assert budget is not None
+        self.calls.append((node_class.id, budget.steps))
+        self.cpu += self.seconds.get(node_class.id, 0.0)
+        try:
+            budget.spend(self.needed.get(node_class.id, 1))
+        except OutOfStepsError:
+            return Judgement(None, Certainty.UNKNOWN, None, Trouble.STEPS)
+        except OutOfTimeError:
+            return Judgement(None, Certainty.UNKNOWN, None, Trouble.TIME)
+        return self.answer
+
+
+def test_each_class_has_its_share_and_long_replays_come_last() -> None:
     classes = [_class(EMPTY), _class(SPREADING), _class(FULL)]
     long = classes[0]
-    calls: list[tuple[int, float]] = []
-
-    def judge(_shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
-        assert budget is not None
-        calls.append((node_class.id, budget.steps))
-        is_long = node_class is long and budget.steps < MAX_STEPS
-        return Judgement(None, Certainty.UNKNOWN, None, Trouble.STEPS) if is_long else INDIFFERENT
-
+    judge = NeedsSteps({long.id: SHARES[1]})
     judged = judge_all(judge, _shape(), classes)
-    assert calls == [*((c.id, FIRST_STEPS) for c in classes), (long.id, MAX_STEPS)]
-    assert judged.judgements[long.id] == INDIFFERENT
-    calls.clear()
-    judged = judge_all(judge, _shape(), classes, known_heavy={long.id}.__contains__)
-    assert calls == [(c.id, FIRST_STEPS) for c in classes]
-    assert judged.judgements[long.id].trouble is Trouble.STEPS
-    late = judge_all(judge, _shape(), classes, lambda: len(calls) >= 6)
-    assert late.heavy == {long.id}
-    assert long.id not in late.judgements
+    assert judge.calls == [*((c.id, SHARES[0]) for c in classes), (long.id, SHARES[1])]
+    assert judged.judgements == dict.fromkeys([c.id for c in classes], INDIFFERENT)
+    assert judged.had == {}
+
+
+def test_no_class_gets_its_last_share_while_another_is_feasible() -> None:
+    classes = [_class(EMPTY), _class(SPREADING), _class(FULL)]
+    endless = classes[0]
+    judge = NeedsSteps({endless.id: 10**9})
+    judged = judge_all(judge, _shape(), classes)
+    assert judged.had == {endless.id: 2}
+    assert endless.id not in judged.judgements
+
+    judge.calls.clear()
+    alone = judge_all(judge, _shape(), [endless], had=judged.had)
+    assert judge.calls == [(endless.id, SHARES[2])], "it goes on where it stopped"
+    assert alone.judgements[endless.id].trouble is Trouble.STEPS
+
+
+def test_second_shares_of_a_call_are_limited_once_a_node_is_feasible() -> None:
+    classes = [_class(state) for state in (EMPTY, SPREADING, FULL)] + [replace(UNKNOWN, id=900 + i) for i in range(5)]
+    judge = NeedsSteps({each.id: 10**9 for each in classes[1:]})
+    judged = judge_all(judge, _shape(), classes)
+    assert sorted(judged.had.values()) == [1] * 6 + [2]
+    judge.answer = Judgement(RefusalReason.CPUS_NOW, Certainty.EXACT)
+    assert len(judge_all(judge, _shape(), classes).judgements) == len(classes), "without one all are judged"
+
+
+def test_a_class_whose_steps_do_not_show_its_time_is_left_out_and_no_other() -> None:
+    classes = [_class(EMPTY), _class(SPREADING)]
+    judge = NeedsSteps({}, {classes[0].id: 8.0})
+    judged = judge_all(judge, _shape(), classes, cpu_clock=lambda: judge.cpu)
+    assert judged.judgements == {classes[0].id: SLOW, classes[1].id: INDIFFERENT}
+
+
+def test_pods_of_one_namespace_take_a_part_of_the_time_for_last_shares() -> None:
+    """Each new shape that no node admits could otherwise make kube-scheduler wait for a second."""
+    now, judge = [100.0], NeedsSteps({})
+    each = _class(EMPTY)
+    judge.needed = {each.id: 10**9}
+
+    async def offload(work: Callable[..., Any], /, *args: Any) -> Any:  # noqa: ANN401
+        now[0] += 1.0
+        return work(*args)
+
+    judging = make_service(Settings(), lambda: now[0], judge=judge, offload=offload).judging
+
+    def last_shares(cpu: int, namespace: str) -> int:
+        judge.calls.clear()
+        pod = replace(pod_from_json(pod_of(cpu)), namespace=namespace)
+        asyncio.run(judging.answer(judging.entry(pod), [each]))
+        return judge.calls.count((each.id, SHARES[2]))
+
+    assert last_shares(1, "a") == 1
+    assert last_shares(2, "a") == 0
+    assert last_shares(3, "b") == 1
+    now[0] = 100.0 + 1 + PAUSE_SHARE
+    assert last_shares(4, "a") == 1
+
+
+def test_a_replay_that_the_end_of_the_call_stops_late_in_its_share_has_had_it() -> None:
+    judge, (long, other) = NeedsSteps({}), [_class(EMPTY), _class(SPREADING)]
+    for needed, had in ((SHARES[2] * 6 // 10, {long.id: 3}), (SHARES[2] * 4 // 10, {})):
+        judge.needed = {long.id: needed}
+        judged = judge_all(judge, _shape(), [long, other], lambda: bool(judge.calls), had={long.id: 2, other.id: 2})
+        assert (judged.had, judged.judgements) == (had, {})
+        judge.calls.clear()
+
+
+def test_a_call_without_time_judges_nothing_more() -> None:
+    classes = [_class(EMPTY), _class(SPREADING), _class(FULL)]
+    judge = NeedsSteps({})
+    judged = judge_all(judge, _shape(), classes, lambda: len(judge.calls) >= 2)
+    assert list(judged.judgements) == [classes[0].id, classes[1].id]
+    assert judged.had == {}
 
 
 def test_what_takes_many_steps_is_left_to_the_thread() -> None:
@@ -387,9 +489,7 @@ def test_troubles_are_noted_once_and_bounded() -> None:
     troubles, pod = UnjudgedClasses(size=2), _shape().pod
     assert troubles.note(1, Trouble.STEPS, pod)
     assert not troubles.note(1, Trouble.DEFECT, pod)
-    assert troubles.is_heavy(1)
     assert troubles.note(2, Trouble.DEFECT, pod)
-    assert not troubles.is_heavy(2)
     assert troubles.note(3, Trouble.TIME, pod)
     assert troubles.of(1) is None
     note = troubles.of(2)

@@ -1,13 +1,16 @@
 """Strategies by example: the worked example of the docs, odd machines, weights and their setting."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from extender.app import make_service
 from extender.cluster.node_class import ClassTable
 from extender.config.settings import Settings
 from extender.replay.admission import admit
@@ -22,13 +25,16 @@ from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.outcome import AdmissionOutcome, Headroom, headrooms_of
+from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, Headroom, headrooms_of
 from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.replays import judge_all
 from extender.scheduling.scoring import score_nodes
+from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json
+from extender.wire.scheduler import SchedulerArgs
+from tests.observations import observation_of
 from tests.reports import pod_of, sample
 
 DOC = Path(__file__).parents[2] / "docs" / "strategies.md"
@@ -224,3 +230,34 @@ def test_weights_that_cannot_be_read_stop_the_service(text: str, reason: str) ->
 def test_a_strategy_that_does_not_exist_stops_the_service() -> None:
     with pytest.raises(ValidationError, match="unknown strategy; use one of balanced, least-allocated"):
         Settings(strategy="best")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_filter_computes_no_amounts_for_a_merit_and_prioritize_scores_as_the_strategy_says(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, looked = make_service(Settings(strategy=name)), list[str]()
+    for number in range(24):
+        held: dict[str, int | str] = {"cpu": number % 11 + 1, "memory": f"{number % 7 + 1}Gi"}
+        node = sample(f"node-{number}", workloads=[Workload(name="w", resources=held)])
+        service.known.nodes.observe(observation_of(node.name, node), service.clock())
+    for kind in (AdmissionOutcome, CoarseOutcome):
+
+        def noted(self: Any, taken: Any = kind.taken) -> Any:  # noqa: ANN401
+            looked.append(name)
+            return taken(self)
+
+        monkeypatch.setattr(kind, "taken", noted)
+    pod = pod_from_json(pod_of(3, "2Gi"))
+    packed = NodeNames.of([f"node-{number}" for number in range(24)])
+    args = SchedulerArgs(pod=pod, names=packed, nodes=None, priority=0, group=None)
+
+    assert len(asyncio.run(service.scheduling.filter.filter(args)).feasible) == 24
+    assert not looked
+    scores = list(asyncio.run(service.scheduling.prioritize.prioritize(args)).scores)
+    assert bool(looked) == (name != "least-numa")
+    assert len(looked) <= 4, "once for each kind of answer, not for each node"
+    classes = service.known.nodes.classes_of(tuple(packed))
+    judge = make_judge(make_strategy(name, ALIKE), UncertaintyPolicy())
+    judgements = {each.id: judge(PodShape(pod), each) for each in classes}
+    assert scores == score_nodes(Candidates.of(packed, classes), judgements)

@@ -262,7 +262,7 @@ def test_the_watch_of_pods_ends_the_token_of_a_deleted_pod(server: FakeApiServer
         settings = Settings(kubernetes="on", port=0)
         service, access = make_service(settings), plain(server.url)
         async with connected(service, access):
-            await asyncio.to_thread(until, lambda: service.known.pods.node_of(uid) == "node-c")
+            await asyncio.to_thread(until, lambda: service.known.pods.get(uid).bound_to == "node-c")
             await service.authority.admit("bound", AccessScope.REPORT)
             assert service.authority.known("bound", AccessScope.REPORT) is not None
             del server.access.reviews["bound"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.wire.bundles import MAX_NESTED, MAX_OBJECTS, bundle_of
-from extender.wire.documents import MAX_DOCUMENTS, MAX_VALUES, read_documents, read_yaml
+from extender.wire.documents import MAX_DOCUMENTS, MAX_VALUES, read_documents
 from extender.wire.errors import WireError
 from extender.wire.templates import MAX_TEMPLATES, find_templates
 from extender.wire.workloads import workload_from_json
@@ -134,8 +134,6 @@ def test_the_bounds_of_yaml_hold_for_all_documents_together() -> None:
         read_documents(f"{one}---\n{one}---\n{one}".encode(), "application/yaml")
     with pytest.raises(WireError, match="documents"):
         read_documents(b"---\n" * (MAX_DOCUMENTS + 2), "application/yaml")
-    with pytest.raises(WireError, match="one document is expected, not 2"):
-        read_yaml(b"a: 1\n---\nb: 2\n")
 
 
 def test_the_search_for_templates_is_no_recursion() -> None:

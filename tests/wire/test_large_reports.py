@@ -162,11 +162,12 @@ def test_hugepages_of_a_size_that_the_node_lacks_crash_the_memory_manager() -> N
     resources = pod["spec"]["containers"][0]["resources"]
     resources["limits"]["hugepages-1Gi"] = resources["requests"]["hugepages-1Gi"] = "1Gi"
     resources["limits"]["hugepages-16Mi"] = resources["requests"]["hugepages-16Mi"] = "16Mi"
-    verdict = admit(node.kubelet, node.state, resolve(pod_from_json(pod), node.kubelet.rules)).verdict
+    request = resolve(pod_from_json(pod), node.kubelet.rules)
+    verdict = admit(node.kubelet, node.state, request).verdict
 
     assert isinstance(verdict, Rejected)
     assert verdict.reason is Reason.KUBELET_PANIC
     assert refusal_of(verdict) is RefusalReason.PAGE_SIZE
-    said = first_fault(node.kubelet, node.state, verdict, [])
+    said = first_fault(node.kubelet, node.state, request, verdict, [])
     assert "has no hugepages-1" in said
     assert said.endswith("its kubelet would crash on a pod that requests them.")

@@ -40,7 +40,7 @@ def test_right_annotations_have_no_fault(key: str, text: str) -> None:
 )
 def test_only_the_first_document_of_an_annotation_counts(text: str, document: object) -> None:
     """Seen red: a fault in the second one made the annotation malformed, and an empty first one was skipped."""
-    assert metadata_of({}, {"affinity.resource-policy.nri.io": text}).documents == {text: document}
+    assert metadata_of({}, {AFFINITY: text}).late.parsed.documents == {text: document}
 
 
 def test_a_cold_start_is_not_read_where_memory_is_left_alone() -> None:

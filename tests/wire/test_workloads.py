@@ -109,3 +109,27 @@ def test_a_copy_takes_nothing_over_from_the_pod_that_was_pasted() -> None:
 
     assert workload.pod.containers[0].allocated_milli == {"cpu": 1000}
     assert workload.copy(0).containers[0].allocated_milli is None
+
+
+@pytest.mark.parametrize("instancetype", [{"name": "cx1.large"}, {"inferFromVolume": "root"}])
+def test_a_machine_with_an_instancetype_says_that_its_amounts_are_not_known(instancetype: dict[str, str]) -> None:
+    """It was answered as a pod of 100m CPU, without a word, or refused because its memory was missing."""
+    template: dict[str, Any] = {"spec": {"domain": {"devices": {}}}}
+    machine = {"kind": "VirtualMachine", "metadata": {"name": "vm"}, "spec": {"template": template}}
+    with pytest.raises(WireError, match=r"memory\.guest: missing"):
+        workload_from_json(machine)
+
+    workload = workload_from_json({**machine, "spec": {"instancetype": instancetype, "template": template}})
+
+    first, _ = workload.unknown
+    assert "which is not read: the answer counts only what the document itself states" in first
+    assert next(iter(instancetype.values())) in first
+
+
+def test_a_machine_without_an_instancetype_says_nothing_of_one() -> None:
+    domain = {"memory": {"guest": "1Gi"}, "cpu": {"cores": 2}}
+    machine = {
+        "kind": "VirtualMachine",
+        "spec": {"template": {"spec": {"domain": domain}}, "preference": {"name": "x"}},
+    }
+    assert len(workload_from_json(machine).unknown) == 1

@@ -15,13 +15,20 @@ from extender.observability.node_metrics import NodeMetrics
 from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.replay.verdict import Certainty
 from extender.scheduling.gangs.record import GroupState
+from extender.wire.validation import doc
 
 
 class Ready(BaseModel):
     """The service is ready."""
 
-    nodes: int = Field(description="Nodes that reported.")
-    classes: int = Field(description="Number of node classes: nodes of a class get the same verdicts.")
+    nodes: int = doc("Nodes that reported.")
+    classes: int = doc("Number of node classes: nodes of a class get the same verdicts.")
+    late_watches: tuple[str, ...] = Field(
+        (), description="Watches of the API server without progress for `watch_silent_seconds`."
+    )
+    unreadable_objects: dict[str, int] = Field(
+        {}, description="Objects of the API server that cannot be read and are skipped, by watch. The log names them."
+    )
 
 
 def ops_router(service: Service) -> APIRouter:
@@ -41,13 +48,19 @@ def ops_router(service: Service) -> APIRouter:
     async def readyz() -> Ready:
         """Ready once pods and nodes are listed, or at once if the API server is not watched.
 
-        503 before that and on shutdown.
+        503 before that, on shutdown, and if the API server answers without progress of these watches.
 
         Nodes without a report yet are unknown, and are treated as the settings say.
         """
         if why_not := _why_not_ready(service):
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, why_not)
-        return Ready(nodes=len(service.known.nodes), classes=service.known.nodes.class_count)
+        nodes, link = service.known.nodes, service.known.link
+        return Ready(
+            nodes=len(nodes),
+            classes=nodes.class_count,
+            late_watches=link.late,
+            unreadable_objects=dict(link.unread),
+        )
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
@@ -78,6 +91,8 @@ def _why_not_ready(service: Service) -> str:
         return "the service is shutting down"
     if service.known.link.trouble:
         return service.known.link.trouble
+    if service.known.link.stalled:
+        return service.known.link.stalled
     if not service.settings.standby_ready and not service.lifecycle.leads():
         return "another extender is the leader"
     return ""

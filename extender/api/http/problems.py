@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from extender.answers.question import BusyError, OutOfMemoryError, QuestionError, QuestionTimeoutError, WorkerDiedError
@@ -16,6 +16,7 @@ from extender.api.http.bodies import BodyTooLargeError, EncodingError
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError, shown
+from extender.wire.validation import doc
 
 LOG: Final = logging.getLogger(__name__)
 MEDIA_TYPE: Final = "application/problem+json"
@@ -31,12 +32,10 @@ _STATUSES: Final[dict[type[Exception], HTTPStatus]] = {
 class ProblemDetails(BaseModel):
     """Why a request failed."""
 
-    title: Annotated[str, Field(description="The phrase of the HTTP status.")]
-    status: Annotated[int, Field(description="The HTTP status.")]
-    detail: Annotated[str, Field(description="What is wrong with this request, and what was expected.")]
-    field: Annotated[
-        str | None, Field(description="Path of the faulty part in the request body; null: no particular part.")
-    ] = None
+    title: Annotated[str, doc("The phrase of the HTTP status.")]
+    status: Annotated[int, doc("The HTTP status.")]
+    detail: Annotated[str, doc("What is wrong with this request, and what was expected.")]
+    field: Annotated[str | None, doc("Path of the faulty part in the request body; null: no particular part.")] = None
 
 
 class StreamProblem(BaseModel):

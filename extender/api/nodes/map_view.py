@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 from zlib import crc32
 
-from extender.api.nodes.views import certainty_of, free_by_numa, numa_sockets, problem_count
+from extender.api.nodes.views import certainty_of, free_by_numa, numa_sockets, problem_count, resource_policy_of
 from extender.cluster.node import NodeRecord
 from extender.questions.free_room import free_devices
 from extender.questions.nri_pools import root_room
@@ -52,7 +52,7 @@ class MapPage:
             record.name,
             self._shape(record, labels or {}),
             certainty_of(record).value,
-            problem_count(observation.facts, note),
+            problem_count(record, note),
             crc32(f"{observation.boot_id} {observation.sequence}".encode()),
             *_free(record.kubelet, record.state),
         )
@@ -69,7 +69,7 @@ class MapPage:
         instance_type = labels.get(INSTANCE_TYPE_LABEL) or None
         version = record.observation.facts.get("kubelet_version")
         # Equal kubelets are one object, so its id identifies machine and configuration while the page is built.
-        policy = "topology-aware" if record.node_class.has_nri else None
+        policy = resource_policy_of(record)
         key = (id(kubelet), state is None, tuple(devices.items()), pool, instance_type, version, policy)
         found = self._shape_ids.get(key)
         if found is None:

@@ -25,6 +25,8 @@ _NOTHING_KNOWN: Final[Mapping[str, object]] = {
     "device_list": {},
     "holders": [],
 }
+MAX_UID, MAX_UIDS = 64, 10
+"""Characters of a UID in a text, and UIDs."""
 SMALL_NODE: Final = 2000
 """CPUs, devices, pods, zones and problems together. Today's largest servers have 1,024 CPUs and 250 pods."""
 _NO_POD: Final[tuple[None, None]] = (None, None)
@@ -39,6 +41,13 @@ def certainty_of(record: NodeRecord) -> Certainty:
             return Certainty.STALE if record.node_class.stale else Certainty.DEGRADED
         return Certainty.UNKNOWN
     return Certainty.STALE if record.node_class.stale else record.node_class.kubelet.certainty
+
+
+def resource_policy_of(record: NodeRecord) -> str | None:
+    """The name of the NRI policy that runs on the node; None if none is known to run."""
+    if not record.node_class.has_nri:
+        return None
+    return str(record.observation.facts.get("resource_policy") or "topology-aware")
 
 
 def summarize(record: NodeRecord, now: float, note: Note | None = None) -> Json:
@@ -61,10 +70,10 @@ def summarize(record: NodeRecord, now: float, note: Note | None = None) -> Json:
         "cpus": 0,
         "free_cpus": 0,
         "pods": observation.facts.get("pod_count"),
-        "problems": problem_count(observation.facts, note),
+        "problems": problem_count(record, note),
         "numa": [],
         "devices": {},
-        "resource_policy": "topology-aware" if record.node_class.has_nri else None,
+        "resource_policy": resource_policy_of(record),
         "pools": [_pool(pool) for pool in pools_of(record)],
     }
     if kubelet is not None and record.state is not None:
@@ -121,11 +130,11 @@ def _pool_in_full(pool: PoolRoom) -> Json:
     return {**_pool(pool), "containers": containers}
 
 
-def problem_count(facts: Mapping[str, object], note: Note | None) -> int:
-    """Warnings and errors that the node reports, plus one for *note*."""
-    problems = facts.get("problems")
+def problem_count(record: NodeRecord, note: Note | None) -> int:
+    """Warnings and errors that the node reports, plus one for *note*, and one for pods that cannot be read."""
+    problems = record.observation.facts.get("problems")
     reported = sum(p["severity"] != "info" for p in problems) if isinstance(problems, list) else 0
-    return reported + (note is not None)
+    return reported + (note is not None) + bool(record.unread) + record.observation.has_other_pools
 
 
 def _known(kubelet: Kubelet, state: ManagerState) -> Json:
@@ -214,7 +223,7 @@ def describe(record: NodeRecord, now: float, note: Note | None = None, behaviour
     state, kubelet = record.state, record.kubelet
     facts = record.observation.facts
     problems = facts.get("problems")
-    ours = [*_problems_of(note), *map(_problem_of, behaviours)]
+    ours = [*_problems_of(note), *_unread_pods(record), *_other_pools(record), *map(_problem_of, behaviours)]
     detail: Json = {
         **summarize(record, now, note),
         "problem_list": [*problems, *ours] if isinstance(problems, list) else ours,
@@ -241,6 +250,24 @@ def _problems_of(note: Note | None) -> list[Json]:
     if note is None:
         return []
     return [{"source": "extender", "path": "replay", "reason": note.reason, "severity": "error"}]
+
+
+def _unread_pods(record: NodeRecord) -> list[Json]:
+    if not record.unread:
+        return []
+    shown = ", ".join(uid[:MAX_UID] for uid in record.unread[:MAX_UIDS])
+    reason = (
+        f"what {len(record.unread)} pods on the node request cannot be read, and no report shows them: the node counts "
+        f"as stale. UIDs: {shown}"
+    )
+    return [{"source": "extender", "path": "pods", "reason": reason, "severity": "warning"}]
+
+
+def _other_pools(record: NodeRecord) -> list[Json]:
+    if not record.observation.has_other_pools:
+        return []
+    reason = "the plugin publishes other pools than the replayed policy would have: what it has granted does not count"
+    return [{"source": "extender", "path": "nri", "reason": reason, "severity": "warning"}]
 
 
 def _problem_of(behaviour: Behaviour) -> Json:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from extender.replay.verdict import Provider
+from extender.wire.validation import doc
 
 
 class Answer(BaseModel):
@@ -25,17 +26,17 @@ NUMAIds = Annotated[list[int], Field(description="NUMA node ids, ascending.", ex
 
 AlignmentName = Annotated[
     Literal["aligned", "split", "not-managed"],
-    Field(
-        description="Where the exclusive CPUs, the pinned memory and the devices are. `aligned`: on one NUMA node, for "
-        "each container or, under scope `pod`, for the pod as a whole. `split`: admitted, but over several NUMA nodes. "
+    doc(
+        "Where the exclusive CPUs, the pinned memory and the devices are. `aligned`: on one NUMA node, for each "
+        "container or, under scope `pod`, for the pod as a whole. `split`: admitted, but over several NUMA nodes. "
         "`not-managed`: admitted, and no manager of the kubelet assigns NUMA nodes to any part of it."
     ),
 ]
 AlignmentCertain = Annotated[
     bool,
-    Field(
-        description="False: another outcome is possible, because the kubelet picks devices at random or because pods "
-        "start and end. `alignment` is then `split` if it is so in any outcome."
+    doc(
+        "False: another outcome is possible, because the kubelet picks devices at random or because pods start and "
+        "end. `alignment` is then `split` if it is so in any outcome."
     ),
 ]
 AlignedNUMA = Annotated[
@@ -57,7 +58,7 @@ class MemoryBlock(Answer):
 class ContainerPlacement(Answer):
     """The placement of one container."""
 
-    cpus: Annotated[str, Field(description="Exclusive CPUs as a Linux list. Empty: it runs in the shared pool.")]
+    cpus: Annotated[str, doc("Exclusive CPUs as a Linux list. Empty: it runs in the shared pool.")]
     affinity: Annotated[
         list[int] | None,
         Field(
@@ -65,72 +66,75 @@ class ContainerPlacement(Answer):
             examples=[[1]],
         ),
     ]
-    preferred: Annotated[bool, Field(description="Whether it has as few NUMA nodes as the hardware allows.")]
-    memory: Annotated[list[MemoryBlock], Field(description="Memory pinned to NUMA nodes. Empty: none.")]
-    devices: Annotated[dict[str, list[str]], Field(description="Device ids by resource.")]
+    preferred: Annotated[bool, doc("Whether it has as few NUMA nodes as the hardware allows.")]
+    memory: Annotated[list[MemoryBlock], doc("Memory pinned to NUMA nodes. Empty: none.")]
+    devices: Annotated[dict[str, list[str]], doc("Device ids by resource.")]
     alignment: AlignmentName
     numa: AlignedNUMA
     random: Annotated[
-        list[str],
-        Field(
-            description="Resources of which the kubelet picks devices at random: `devices` has one of several picks."
-        ),
+        list[str], doc("Resources of which the kubelet picks devices at random: `devices` has one of several picks.")
     ]
 
 
 class RefusedBy(Answer):
     """The manager that refused, and what was missing."""
 
-    provider: Annotated[Provider, Field(description="The manager that refused. `topology`: the merge of hints.")]
-    container: Annotated[str | None, Field(description="Null: the pod as a whole.")]
-    resource: Annotated[str | None, Field(description="Null: no single resource.")]
-    wanted: Annotated[int | None, Field(description="CPUs, bytes or devices. Null: it is not about an amount.")]
-    had: Annotated[int | None, Field(description="CPUs, bytes or devices. Null: it is not about an amount.")]
+    provider: Annotated[Provider, doc("The manager that refused. `topology`: the merge of hints.")]
+    container: Annotated[str | None, doc("Null: the pod as a whole.")]
+    resource: Annotated[str | None, doc("Null: no single resource.")]
+    wanted: Annotated[int | None, doc("CPUs, bytes or devices. Null: it is not about an amount.")]
+    had: Annotated[int | None, doc("CPUs, bytes or devices. Null: it is not about an amount.")]
     when: Annotated[
-        Literal["now", "never"],
-        Field(description="`never`: the hardware and the configuration exclude it, whatever is free."),
+        Literal["now", "never"], doc("`never`: the hardware and the configuration exclude it, whatever is free.")
     ]
 
 
 class PolicyPlacement(Answer):
     """A container as the NRI topology-aware policy of the node would place it."""
 
-    container: Annotated[str, Field(description="Its name.")]
+    container: Annotated[str, doc("Its name.")]
     pool: Annotated[str, Field(description="The pool of CPUs.", examples=["NUMA node #1"])]
-    cpus: Annotated[str, Field(description="Exclusive CPUs as a Linux list.")]
-    shared_millicpu: Annotated[int, Field(description="What it takes of the pool's shared or reserved CPUs.")]
-    memory_numa: Annotated[list[int], Field(description="The NUMA nodes of its memory.")]
-    memory_bytes: Annotated[int, Field(description="Memory that the policy reserves for it.")]
-    widens: Annotated[int, Field(description="Other containers whose memory is spread over more NUMA nodes for it.")]
+    cpus: Annotated[str, doc("Exclusive CPUs as a Linux list.")]
+    shared_millicpu: Annotated[int, doc("What it takes of the pool's shared or reserved CPUs.")]
+    cpuset: Annotated[
+        str | None,
+        doc(
+            "The CPUs on which it may run, as a Linux list: exclusive ones, shared ones of the pool, one thread a core "
+            "with `hide-hyperthreads`. Null: not pinned (`pinCPU` off, or no shared CPU is left)."
+        ),
+    ]
+    memory_numa: Annotated[list[int], doc("The NUMA nodes of its memory.")]
+    memory_bytes: Annotated[int, doc("Memory that the policy reserves for it.")]
+    widens: Annotated[int, doc("Other containers whose memory is spread over more NUMA nodes for it.")]
 
 
 class Verdict(Answer):
     """The answer of the node's kubelet."""
 
-    admit: Annotated[bool, Field(description="Whether the managers admit the pod.")]
-    reason: Annotated[str, Field(description="The pod status reason; empty if admitted.")]
-    message: Annotated[str, Field(description="The kubelet's message; empty if admitted.")]
-    containers: Annotated[dict[str, ContainerPlacement], Field(description="By name; empty if refused.")]
+    admit: Annotated[bool, doc("Whether the managers admit the pod.")]
+    reason: Annotated[str, doc("The pod status reason; empty if admitted.")]
+    message: Annotated[str, doc("The kubelet's message; empty if admitted.")]
+    containers: Annotated[dict[str, ContainerPlacement], doc("By name; empty if refused.")]
     certainty: Annotated[
         str,
-        Field(
-            description="`exact`; `possible`: it depends on the kubelet's random choice of devices; `assumed`: the "
-            "kubelet is newer than the newest known."
+        doc(
+            "`exact`; `possible`: it depends on the kubelet's random choice of devices; `assumed`: the kubelet is "
+            "newer than the newest known."
         ),
     ]
-    alignment: Annotated[AlignmentName | None, Field(description="Null: refused.")]
+    alignment: Annotated[AlignmentName | None, doc("Null: refused.")]
     alignment_certain: AlignmentCertain
     numa: AlignedNUMA
     pod_cpus: Annotated[
         str,
-        Field(
-            description="For a pod with pod-level resources: the exclusive CPUs that its containers share, as a Linux "
-            "list. Empty: it has none."
+        doc(
+            "For a pod with pod-level resources: the exclusive CPUs that its containers share, as a Linux list. Empty: "
+            "it has none."
         ),
     ]
     nri: Annotated[
         list[PolicyPlacement],
-        Field(description="Where the NRI topology-aware policy puts the containers, in the order of their creation."),
+        doc("Where the NRI topology-aware policy puts the containers, in the order of their creation."),
     ] = []
-    caveats: Annotated[list[str], Field(description="Assumptions of the verdict.")]
-    refused_by: Annotated[RefusedBy | None, Field(description="Null if the pod is admitted.")] = None
+    caveats: Annotated[list[str], doc("Assumptions of the verdict.")]
+    refused_by: Annotated[RefusedBy | None, doc("Null if the pod is admitted.")] = None

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from itertools import chain, islice
-from typing import Final
 
 from extender.api.records.group_models import MAX_PLACES
 from extender.cluster.node import NodeRecord
@@ -12,16 +11,10 @@ from extender.scheduling.gangs.record import GroupRecord, GroupState
 from extender.scheduling.preemption.plan import numa_nodes_of
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.scheduling import KnownCluster
-from extender.wire.groups import APIS, LWS_SIZE, SIZE
+from extender.wire.group_conventions import CONVENTIONS, SIZE
+from extender.wire.groups import APIS, OBJECTS
 
 Json = dict[str, object]
-_OBJECTS: Final = {
-    "coscheduling": "PodGroup",
-    "pod_group": "PodGroup",
-    "workload": "Workload",
-    "job_set": "JobSet",
-}
-"""The kinds of objects that state the sizes of groups."""
 
 
 def group_json(record: GroupRecord, groups: Groups, watched: Collection[str], now: float) -> Json:
@@ -103,13 +96,13 @@ def _why_single(record: GroupRecord, max_pods: int, watched: Collection[str]) ->
         return f"{_pods(record.stated_size)} are more than NUMA_EXTENDER_GANG_MAX_PODS, which is {max_pods}"
     if record.size == 1:
         return "a group of one pod"
-    if (kind := _OBJECTS.get(source)) is not None:
+    if (kind := OBJECTS.get(source)) is not None:
         if source not in watched:
             apis = " or ".join(api for api, (api_source, _) in APIS.items() if api_source == source)
             return f"the size is not known: NUMA_EXTENDER_GANG_APIS does not have {apis}, and no pod states {SIZE}"
         return f"the size is not known: there is no {kind} with a size for {namespace}/{name}, and no pod states {SIZE}"
-    annotation = LWS_SIZE if source == "leader_worker_set" else SIZE
-    return f"the size is not known: no pod has the annotation {annotation} with a number"
+    keys = (*(key for each in CONVENTIONS if each.kind == source for key in each.sizes), SIZE)
+    return f"the size is not known: no pod states {' or '.join(keys)} with a number"
 
 
 def _why_waiting(record: GroupRecord, groups: Groups, now: float) -> str:
@@ -118,7 +111,9 @@ def _why_waiting(record: GroupRecord, groups: Groups, now: float) -> str:
     if not groups.may_hold(record):
         return RefusalReason.GROUP_TURN.text
     if record.unfit is not None:
-        return f"{record.unfit.fit} of {_pods(record.size)} fit"
+        guessed = record.unfit.guessed
+        copies = f"; {_pods(guessed)} that had not come counted as copies of one that had" if guessed else ""
+        return f"{record.unfit.fit} of {_pods(record.size)} fit{copies}"
     return "it is planned when its pods come to filter again"
 
 

@@ -12,6 +12,7 @@ from extender.scheduling.records.demand_results import DemandResult, DemandResul
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Disagreement, Result
 from extender.scheduling.records.refusals import RecentRefusal
+from extender.wire.validation import doc
 
 MAX_SHOWN: Final = 1000
 
@@ -23,15 +24,15 @@ class _View(BaseModel):
 class KindView(_View):
     """The labels by which predictions are counted."""
 
-    policy: Annotated[str, Field(description="Topology manager policy of the node.")]
-    scope: Annotated[str, Field(description="Topology manager scope of the node.")]
-    version: Annotated[str, Field(description="Minor version of the kubelet whose rules were replayed.")]
-    certainty: Annotated[str, Field(description="Certainty of the prediction.")]
+    policy: Annotated[str, doc("Topology manager policy of the node.")]
+    scope: Annotated[str, doc("Topology manager scope of the node.")]
+    version: Annotated[str, doc("Minor version of the kubelet whose rules were replayed.")]
+    certainty: Annotated[str, doc("Certainty of the prediction.")]
     result: Annotated[
         Result,
-        Field(
-            description="`agreed`; `placement`: admitted, elsewhere on the node; `false_admit`: refused, against the "
-            "prediction; `false_refusal`: the reverse; `other`: refused for a reason other than NUMA; `unsettled`."
+        doc(
+            "`agreed`; `placement`: admitted, elsewhere on the node; `false_admit`: refused, against the prediction; "
+            "`false_refusal`: the reverse; `other`: refused for a reason other than NUMA; `unsettled`."
         ),
     ]
 
@@ -51,13 +52,11 @@ class DisagreementView(_View):
     pod_name: str
     uid: str
     kind: KindView
-    predicted: Annotated[str, Field(description="Where the replay placed the pod: CPUs, memory and devices.")]
-    reported: Annotated[str, Field(description="Where the kubelet placed it by its report, or why it refused.")]
+    predicted: Annotated[str, doc("Where the replay placed the pod: CPUs, memory and devices.")]
+    reported: Annotated[str, doc("Where the kubelet placed it by its report, or why it refused.")]
     agrees_with: Annotated[
         list[str] | None,
-        Field(
-            description="Rules that explain the wrong prediction, such as `distribute_inside_hint`; null: not examined."
-        ),
+        doc("Rules that explain the wrong prediction, such as `distribute_inside_hint`; null: not examined."),
     ] = None
 
 
@@ -65,19 +64,19 @@ class BehaviourView(_View):
     """A kubelet that behaves as with a rule that its minor does not have, or without one that it has."""
 
     node_name: str
-    rule: Annotated[str, Field(description="The rule, as in `NUMA_EXTENDER_KUBELET_SWITCHES`.")]
-    value: Annotated[bool, Field(description="False: the kubelet behaves as without the rule.")]
-    agreeing: Annotated[int, Field(description="Failed predictions that agree if the rule has this value.")]
-    examined: Annotated[int, Field(description="Failed predictions of this kubelet that were examined.")]
+    rule: Annotated[str, doc("The rule, as in `NUMA_EXTENDER_KUBELET_SWITCHES`.")]
+    value: Annotated[bool, doc("False: the kubelet behaves as without the rule.")]
+    agreeing: Annotated[int, doc("Failed predictions that agree if the rule has this value.")]
+    examined: Annotated[int, doc("Failed predictions of this kubelet that were examined.")]
 
 
 class NodeView(_View):
     """A node whose kubelet did something other than predicted."""
 
     name: str
-    disagreements: Annotated[int, Field(description="Wrong predictions among the last results.")]
-    results: Annotated[int, Field(description="Number of these last results.")]
-    distrusted: Annotated[bool, Field(description="True if verdicts only score this node: see `distrust_after`.")]
+    disagreements: Annotated[int, doc("Wrong predictions among the last results.")]
+    results: Annotated[int, doc("Number of these last results.")]
+    distrusted: Annotated[bool, doc("True if verdicts only score this node: see `distrust_after`.")]
 
 
 class BrokenDemandView(_View):
@@ -88,15 +87,15 @@ class BrokenDemandView(_View):
     namespace: str
     pod_name: str
     uid: str
-    demand: Annotated[str, Field(description="In the words of the annotations, such as `single-numa-node`.")]
+    demand: Annotated[str, doc("In the words of the annotations, such as `single-numa-node`.")]
     broken: Annotated[
         Breach,
-        Field(
-            description="`numa-nodes`, `sockets`: split over several; `remote-memory`: not beside its CPUs, or not "
-            "pinned; `not-placed`: on no particular NUMA nodes."
+        doc(
+            "`numa-nodes`, `sockets`: split over several; `remote-memory`: not beside its CPUs, or not pinned; "
+            "`not-placed`: on no particular NUMA nodes."
         ),
     ]
-    reported: Annotated[str, Field(description="What the pod holds by its kubelet's report.")]
+    reported: Annotated[str, doc("What the pod holds by its kubelet's report.")]
 
 
 class LeftOutView(_View):
@@ -104,9 +103,9 @@ class LeftOutView(_View):
 
     node_name: str
     namespace: str
-    pod_name: Annotated[str, Field(description="The last pod of the shape that was refused.")]
-    reason: Annotated[str, Field(description="The reason in the pod's status, such as `TopologyAffinityError`.")]
-    seconds_left: Annotated[float, Field(description="Seconds until the node is offered again.")]
+    pod_name: Annotated[str, doc("The last pod of the shape that was refused.")]
+    reason: Annotated[str, doc("The reason in the pod's status, such as `TopologyAffinityError`.")]
+    seconds_left: Annotated[float, doc("Seconds until the node is offered again.")]
 
 
 class DemandsView(_View):
@@ -114,24 +113,24 @@ class DemandsView(_View):
 
     met: int
     broken: int
-    not_known: Annotated[int, Field(description="Gone before a report showed what they held.")]
-    recent: Annotated[list[BrokenDemandView], Field(description="The last broken ones, newest first.")]
+    not_known: Annotated[int, doc("Gone before a report showed what they held.")]
+    recent: Annotated[list[BrokenDemandView], doc("The last broken ones, newest first.")]
 
 
 class AuditView(_View):
     """All predictions whose result became known since this process started."""
 
     counts: list[CountView]
-    nodes: Annotated[list[NodeView], Field(description="Worst first.")]
-    recent: Annotated[list[DisagreementView], Field(description="The last disagreements, newest first.")]
+    nodes: Annotated[list[NodeView], doc("Worst first.")]
+    recent: Annotated[list[DisagreementView], doc("The last disagreements, newest first.")]
     behaviours: Annotated[
         list[BehaviourView], Field(description="Kubelets that carry a fix, or lack one, by node.", max_length=MAX_SHOWN)
     ]
-    demands: Annotated[DemandsView, Field(description="Where pods that demand alignment were placed.")]
+    demands: Annotated[DemandsView, doc("Where pods that demand alignment were placed.")]
     left_out: Annotated[
         list[LeftOutView], Field(description="Nodes left out after a refusal, newest first.", max_length=MAX_SHOWN)
     ]
-    pods_in_flight: Annotated[int, Field(description="Pods that are bound and not yet in a report of their node.")]
+    pods_in_flight: Annotated[int, doc("Pods that are bound and not yet in a report of their node.")]
 
 
 def behaviour_view(behaviour: Behaviour) -> BehaviourView:

@@ -52,7 +52,7 @@ class CoarseReplay:
 
     def __init__(self, pod: PodRequest) -> None:
         self.pod = pod
-        self._never: dict[NodeHardware, bool] = {}
+        self._never: dict[int, bool] = {}
         self._known: dict[Key, CoarseVerdict | None] = {}
         self._by_pod = _steps_by_pod(pod)
         self.by_container: Final = _steps_by_container(pod)
@@ -94,20 +94,20 @@ class CoarseReplay:
     def key(self, amounts: FreeAmounts) -> Key | None:
         """The values that decide the admission. None if it also depends on something that no key has.
 
-        A key has the hardware and, for each merge, the NUMA node that is its affinity. If the first merge finds no
-        single NUMA node, it has the result of `_refusal` instead.
+        A key has the number of the hardware and, for each merge, the NUMA node that is its affinity. If the first merge
+        finds no single NUMA node, it has the result of `_refusal` instead.
         """
         hardware = amounts.hardware
         steps = self.steps(by_pod=hardware.by_pod)
         if steps is None or not hardware.is_plain:
             return None
         if len(steps) == 1 and not hardware.whole_cores and (affinity := _affinity(amounts, steps[0])):
-            return hardware, affinity
+            return hardware.number, affinity
         return self._key_of_steps(amounts, steps)
 
     def _key_of_steps(self, amounts: FreeAmounts, steps: tuple[PodStep, ...]) -> Key | None:
         hardware = amounts.hardware
-        key: list[object] = [hardware]
+        key: list[object] = [hardware.number]
         used: dict[tuple[str, int], int] = {}
         for position, step in enumerate(steps):
             fits = self.fits(amounts, step, used)
@@ -177,12 +177,12 @@ class CoarseReplay:
             return None
 
     def _can_never_fit(self, amounts: FreeAmounts, budget: Budget) -> bool:
-        found = self._never.get(amounts.hardware)
+        found = self._never.get(amounts.hardware.number)
         if found is None:
             found = can_never_fit(amounts.kubelet, amounts.inventory, self.pod, budget)
             if len(self._never) >= MAX_KNOWN:
                 self._never.clear()
-            self._never[amounts.hardware] = found
+            self._never[amounts.hardware.number] = found
         return found
 
 
@@ -239,7 +239,7 @@ def _refusal(amounts: FreeAmounts, step: PodStep, fits: list[tuple[str, int]], p
         return None
     lacking = tuple([resource for resource, able in fits if not able])
     if memory:
-        return hardware, "refused", position, lacking
+        return hardware.number, "refused", position, lacking
     if position:
         return None  # whether wider masks have memory hangs on what the earlier containers hold
     free, allocatable = amounts.bytes.free, amounts.bytes.allocatable
@@ -248,14 +248,14 @@ def _refusal(amounts: FreeAmounts, step: PodStep, fits: list[tuple[str, int]], p
         return None
     idle = [i for i, numa in enumerate(layout.numa_ids) if not amounts.bytes.in_use >> numa & 1]
     if len(idle) > 1 and all(sum([free[n][i] for i in idle]) >= wanted for n, wanted in step.memory.items()):
-        return hardware, "refused", "memory", *lacking
+        return hardware.number, "refused", "memory", *lacking
     if others == -1 or hardware.whole_cores:
         return None
     if not others:
-        return hardware, "refused", tuple([resource for resource in lacking if resource not in step.memory])
+        return hardware.number, "refused", tuple([resource for resource in lacking if resource not in step.memory])
     affinity = hardware.closest(others)
     short = tuple([name for name, able in fits if name in step.memory and not able & affinity])
-    return hardware, "no memory", affinity, short
+    return hardware.number, "no memory", affinity, short
 
 
 def _is_plain(container: ContainerRequest) -> bool:

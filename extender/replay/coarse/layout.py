@@ -8,9 +8,11 @@ Rules of this file
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import count
 from typing import Final
+from weakref import ref
 
+from extender.replay.caches import Shared, remembered
 from extender.replay.config import CPUOptions, Scope, TopologyPolicy
 from extender.replay.families import MAX_NUMA_NODES
 from extender.replay.kubelet import Kubelet
@@ -21,7 +23,7 @@ ANYWHERE: Final = -1
 """The mask of rows and affinities where the NUMA node does not matter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Layout:
     """Constants of one kubelet.
 
@@ -68,35 +70,23 @@ class Layout:
         return max(self.sizes, default=0)
 
 
-@lru_cache(maxsize=4096)
-def _one(layout: Layout) -> Layout:
-    """One object for equal layouts, so that they compare by identity."""
-    return layout
-
-
-class _SameObject:
-    """A kubelet as a key that equals no other object: comparing two machines takes long."""
-
-    __slots__ = ("kubelet",)
-
-    def __init__(self, kubelet: Kubelet) -> None:
-        self.kubelet: Final = kubelet
-
-    def __hash__(self) -> int:
-        return id(self.kubelet)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameObject) and self.kubelet is other.kubelet
+_LAYOUTS: Final = Shared[Layout, Layout]()
+"""So that equal ones compare by identity."""
+_KNOWN: Final[dict[int, tuple[ref[Kubelet], Layout]]] = {}
+"""By the `id` of a kubelet that is held by somebody: comparing two machines takes long."""
 
 
 def layout_of(kubelet: Kubelet) -> Layout:
     """The layout of a kubelet's machine under its CPU manager options; one object for equal ones."""
-    return _computed(_SameObject(kubelet))
+    key = id(kubelet)
+    known = _KNOWN.get(key)
+    if known is None:
+        layout = _computed(kubelet)
+        known = _KNOWN[key] = ref(kubelet, lambda _: _KNOWN.pop(key, None)), layout
+    return known[1]
 
 
-@lru_cache(maxsize=512)
-def _computed(key: _SameObject) -> Layout:
-    kubelet = key.kubelet
+def _computed(kubelet: Kubelet) -> Layout:
     machine, options = kubelet.machine, kubelet.cpu_options
     sockets_first = machine.num_sockets < len(machine.cpu_numa_ids)
     one_to_one = sorted(machine.socket_cpus.values()) == sorted(machine.numa_cpus.values())
@@ -132,7 +122,7 @@ def _computed(key: _SameObject) -> Layout:
         packs=packs,
         widens=widens,
     )
-    return _one(layout)
+    return _LAYOUTS.of(layout, lambda: layout)
 
 
 def _cores(machine: Machine) -> tuple[tuple[tuple[int, ...], int], ...]:
@@ -177,13 +167,15 @@ class DeviceInventory:
     largest: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class NodeHardware:
     """What is equal for nodes of one layout with equal devices, whatever is free; memory sizes are left aside.
 
-    Compared by identity: equal hardware is one object as long as `hardware_of` remembers it.
+    Compared by identity: equal hardware is one object as long as something refers to it, or `hardware_of` has it.
+    `number`: of this object, never used again. Caches have it in their keys, so that they keep no hardware alive.
     """
 
+    number: int
     layout: Layout
     devices: tuple[DeviceInventory, ...]
     is_plain: bool
@@ -210,13 +202,28 @@ class NodeHardware:
         return 1 << min(rivals)[1]
 
 
-@lru_cache(maxsize=4096)
+_MANY_KINDS: Final = 64
+"""Of cores and devices. Hardware of fewer kinds is remembered, for amounts that are computed one after another."""
+_NUMBERS: Final = count(1)
+_HARDWARE: Final = Shared[tuple[Layout, tuple[DeviceInventory, ...]], NodeHardware]()
+
+
+def _is_large(layout: Layout, devices: tuple[DeviceInventory, ...]) -> bool:
+    return len(layout.cores) + sum(len(each.kinds) for each in devices) > _MANY_KINDS
+
+
+@remembered(256, 0, _is_large)
 def hardware_of(layout: Layout, devices: tuple[DeviceInventory, ...]) -> NodeHardware:
     """The one object for this hardware."""
+    return _HARDWARE.of((layout, devices), lambda: _hardware(layout, devices))
+
+
+def _hardware(layout: Layout, devices: tuple[DeviceInventory, ...]) -> NodeHardware:
     largest = {each.resource: each.largest for each in devices}
     if layout.cpu_static:
         largest["cpu"] = layout.largest if len(layout.sizes) > 1 else sum(layout.sizes) + (1 << 62)
     return NodeHardware(
+        number=next(_NUMBERS),
         layout=layout,
         devices=devices,
         is_plain=layout.is_sound and layout.policy is not TopologyPolicy.NONE,

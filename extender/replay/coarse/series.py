@@ -71,7 +71,7 @@ class CopySeries:
 
     def _verdict(self, replay: CoarseReplay, affinities: list[int]) -> CoarseVerdict | None:
         """The verdict of all nodes with this key. The first such node is walked as it is after the copies so far."""
-        key = (self._amounts.hardware, *affinities)
+        key = (self._amounts.hardware.number, *affinities)
         if replay.knows(key):
             return replay.admit_by_key(key, self._amounts, Budget())
         kubelet, layout = self._amounts.kubelet, self._amounts.layout

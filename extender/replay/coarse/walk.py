@@ -11,7 +11,7 @@ Mirrors: `extender.replay.admission`, `scopes`, `cpu_manager`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from extender.replay import cpu_manager
 from extender.replay.budget import Budget
@@ -36,6 +36,9 @@ from extender.replay.policies import decide
 from extender.replay.scopes import ANY_NODE
 from extender.replay.sets import bits_of, iter_bits
 from extender.replay.verdict import Provider, Reason
+
+STEPS_OF_A_CONTAINER: Final = 10
+"""Steps of a budget for its key and its walk, before what its hints take."""
 
 
 class _Opinion(NamedTuple):
@@ -100,6 +103,7 @@ class CoarseWalk:
             BudgetError: the budget is used up, or its time is over.
         """
         kubelet, pod = self._kubelet, self._pod
+        self._budget.spend(STEPS_OF_A_CONTAINER * len(pod.containers))
         if kubelet.policy is TopologyPolicy.NONE:
             for container in pod.containers:
                 self._allocate(container, ANY_NODE)

@@ -19,6 +19,7 @@ from extender.replay.nri.verdict import Refusal, RefusalError
 
 AFFINITY_KEY: Final = "resource-policy.nri.io/affinity"
 ANTI_AFFINITY_KEY: Final = "resource-policy.nri.io/anti-affinity"
+AFFINITY_KEYS: Final = (AFFINITY_KEY, ANTI_AFFINITY_KEY)
 _MAX_WEIGHT: Final = 1000
 _IMPLICIT_WEIGHT: Final = 10
 _DECAY: Final = 0.75

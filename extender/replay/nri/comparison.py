@@ -85,7 +85,8 @@ def explain_pools(node: Node, pod: Pod, container: UnplacedContainer) -> tuple[P
     setup = books.setup
     machine = setup.topology.machine
     object_ = container_of(books, pod, new_container(pod, container, machine))
-    request = new_request(pod, object_, setup.config, machine.memory_types, cold_start_off=setup.cold_start_off)
+    types, cold_start_off = machine.memory_types, setup.cold_start_off
+    request = new_request(pod, object_, setup.config, types, books.budget, cold_start_off=cold_start_off)
     if request.cpu_type is CPUType.PRESERVE or (request.cpu_type is CPUType.RESERVED and setup.tree.root.reserved):
         return ()
     request = replace(request, cpu_type=CPUType.NORMAL)

@@ -17,16 +17,21 @@ Rules of this file
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from extender.replay.budget import Budget, BudgetError
 from extender.replay.nri.admission import NriContainerKind, NriReason, UnplacedContainer
 from extender.replay.nri.config import PolicyConfig
 from extender.replay.nri.estimates import estimate, oom_score_adj, runtime_resources
 from extender.replay.nri.machine import ALL_MEMORY
 from extender.replay.nri.objects import Container, Pod
+from extender.replay.nri.pools import PoolTree
 from extender.replay.nri.requests import CPUType, Request, new_request
 from extender.replay.nri.verdict import RefusalError
 
 _MODEST = PolicyConfig(prefer_isolated=True)
+_STEPS: Final = 5_000
+"""Steps for the patterns of a configuration: some milliseconds. Beyond them nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,13 @@ class PoolCounts:
     shared: int = 0
     reserved: int = 0
     isolated: int = 0
+
+
+def are_pools_of(tree: PoolTree, published: Sequence[PoolCounts]) -> bool:
+    """Whether the plugin publishes the pools of *tree*: the same names below the same parents, in the same order."""
+    pools = tree.pools
+    ours = [(pool.name, "" if pool.parent < 0 else pools[pool.parent].name) for pool in pools]
+    return ours == [(each.name, each.parent) for each in published]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +96,15 @@ def refusal_by_pools(
     counts: NriCounts, pod: Pod, containers: Sequence[UnplacedContainer]
 ) -> tuple[NriReason, str] | None:
     """The reason for which *pod* would not run, and the container that would be refused; None: nothing is proven."""
+    budget = Budget(_STEPS)
     room, memory, at_root = counts.room(), counts.root.available_memory_bytes, counts.root.available_millicpu + 1
     for container in sorted(containers, key=lambda c: c.kind is NriContainerKind.APP):
         try:
-            request = _request(counts, pod, container)
+            request = _request(counts, pod, container, budget)
         except RefusalError:
             return NriReason.ANNOTATION, container.name
+        except BudgetError:
+            return None
         if request.memory_bytes > memory or not request.memory_types:
             return NriReason.NO_MEMORY, container.name
         millicpu, cpus = _shared_cpu(counts, request)
@@ -101,8 +116,8 @@ def refusal_by_pools(
     return None
 
 
-def _request(counts: NriCounts, pod: Pod, container: UnplacedContainer) -> Request:
-    """The request of *container* as the policy reads it. Raises RefusalError."""
+def _request(counts: NriCounts, pod: Pod, container: UnplacedContainer, budget: Budget) -> Request:
+    """The request of *container* as the policy reads it. Raises RefusalError and BudgetError."""
     total = counts.root.capacity_memory_bytes
     runtime = runtime_resources(container.cpu_request_milli, container.cpu_limit_milli, container.memory_limit_bytes)
     adjusted = oom_score_adj(pod.qos, container.memory_request_bytes, total)
@@ -122,6 +137,7 @@ def _request(counts: NriCounts, pod: Pod, container: UnplacedContainer) -> Reque
         ),
         counts.config or _MODEST,
         counts.memory_types,
+        budget,
         cold_start_off=True,
     )
 

@@ -46,7 +46,7 @@ def discover_cache_groups(machine: Machine) -> tuple[CPUGroup, ...]:
         assigned = 0
         for i in iter_bits(package.cpus):
             cpu = machine.cpu[i]
-            shared = _sharing(cpu, level) & machine.online
+            shared = (_sharing(cpu).get(level, 0) if cpu.caches else cpu.threads) & machine.online
             if assigned >> i & 1 or not _is_group(machine, cpu, shared):
                 continue
             groups.append((cpu, shared))
@@ -70,22 +70,22 @@ def discover_cache_groups(machine: Machine) -> tuple[CPUGroup, ...]:
 
 def _grouping_level(machine: Machine) -> int | None:
     for cpu in machine.cpus:
+        sharing = _sharing(cpu)
         for level in range(len(cpu.caches) - 1, 0, -1):
-            if _is_group(machine, cpu, _sharing(cpu, level)):
+            if _is_group(machine, cpu, sharing.get(level, 0)):
                 return level
     return None
 
 
-def _sharing(cpu: CPU, level: int) -> int:
-    if not cpu.caches:
-        return cpu.threads
-    cpus = 0
+def _sharing(cpu: CPU) -> dict[int, int]:
+    """The CPUs that share a cache of *cpu*, by level. A cache behind one of a higher level does not count."""
+    found: dict[int, int] = {}
+    highest = 0
     for cache in cpu.caches:
-        if cache.level == level:
-            cpus |= cache.cpus
-        elif cache.level > level:
-            break
-    return cpus
+        if cache.level >= highest:
+            highest = cache.level
+            found[highest] = found.get(highest, 0) | cache.cpus
+    return found
 
 
 def _is_group(machine: Machine, cpu: CPU, cpus: int) -> bool:

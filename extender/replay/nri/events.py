@@ -9,20 +9,24 @@ restart of the plugin is in `restarts`, a new configuration in `reconfigure`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from extender.replay.budget import MAX_STEPS, Budget
 from extender.replay.nri.books import Books, Grant, Setup
 from extender.replay.nri.config import LEVELS, PolicyConfig, PolicyStartError, divide_cpus
 from extender.replay.nri.cpu_taking import CPUTopology
 from extender.replay.nri.estimates import estimate, resized
+from extender.replay.nri.globs import PatternError, glob_match
 from extender.replay.nri.hints import container_hints
 from extender.replay.nri.machine import PMEM
 from extender.replay.nri.objects import Container, ContainerDevice, Pod, RuntimeResources
 from extender.replay.nri.pinning import Pins, Updates, apply_grant, update_shared, widen_memory
 from extender.replay.nri.placing import place, release
 from extender.replay.nri.pools import build_pools
-from extender.replay.nri.text import PatternError, glob_match
 from extender.replay.nri.verdict import Refusal, RefusalError
+
+_STEPS_OF_A_GRANT: Final = 3
+"""What each grant adds to the work for one more: the books are copied, and all shared CPUs are pinned again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,7 @@ def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple
         BudgetError: the decision takes more steps than *budget* has.
     """
     books, updates = _work_on(node, budget)
+    books.budget.spend(_STEPS_OF_A_GRANT * len(books.grants))
     pod = books.pods.get(new.pod_id)
     if pod is None:
         # The plugin formats an error about a container that it does not have (`cache.go` InsertContainer).

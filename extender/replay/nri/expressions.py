@@ -5,12 +5,13 @@ Mirrors: `pkg/apis/resmgr/v1alpha1/expression.go` (Validate, Evaluate, KeyValue,
 """
 
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from extender.replay.budget import UNLIMITED, Budget
+from extender.replay.nri.globs import PatternError, glob_match
 from extender.replay.nri.objects import Container, Pod
-from extender.replay.nri.text import PatternError, glob_match
 
 _ONE_VALUE: Final = frozenset({"Equals", "NotEqual", "Matches", "MatchesNot"})
 _NO_VALUE: Final = frozenset({"Exists", "NotExist", "AlwaysTrue"})
@@ -19,6 +20,8 @@ _OF_ONE_POD: Final = frozenset({"id", "pod/id", "pod/uid", "pod/name"})
 KUBELET_LABELS: Final = "io.kubernetes."
 """What labels begin with that a kubelet gives to sandboxes and containers: ids and names."""
 _PLAIN_KEYS: Final = frozenset({"id", "uid", "name", "namespace", "qosclass"})
+_CHARACTERS_A_STEP: Final = 256
+"""This many characters that are split or joined take at most as long as a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,11 @@ class Expression:
         """
         if self.operator == "AlwaysTrue":
             return True
-        budget.spend(1 + len(self.values) + len(self.key) // 64)
-        value = _value(self.key, container, pod)
+        budget.spend(1 + len(self.values) + len(self.key) // _CHARACTERS_A_STEP)
+        keys, joiner = _split_keys(self.key)
+        budget.spend(len(keys))
+        value = _value(keys, joiner, container, pod)
+        budget.spend(0 if value is None else len(value) // _CHARACTERS_A_STEP)
         match self.operator:
             case "Equals":
                 return value is not None and self.values[0] in (value, "*")
@@ -80,7 +86,7 @@ def _globs(pattern: str, value: str, budget: Budget) -> bool:
         return False
 
 
-def _split_keys(key: str) -> tuple[list[str], str]:
+def _split_keys(key: str) -> tuple[Sequence[str], str]:
     """The keys of a joint key, and the separator of their values."""
     if len(key) < 4 or key[0] != ":":
         return [key], ""
@@ -110,9 +116,8 @@ def _key_fault(key: str) -> str | None:
     return None
 
 
-def _value(key: str, container: Container, pod: Pod | None) -> str | None:
-    """The value of *key*; None if no part of it can be resolved."""
-    keys, joiner = _split_keys(key)
+def _value(keys: Sequence[str], joiner: str, container: Container, pod: Pod | None) -> str | None:
+    """The value of a key of these parts; None if no part of it can be resolved."""
     values = [_resolve(one, container, pod) for one in keys]
     if len(keys) == 1:
         return values[0]

@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from extender.replay.budget import Budget
+from extender.replay.nri.globs import PatternError, glob_match
 from extender.replay.nri.machine import Device, Machine
 from extender.replay.nri.objects import ContainerDevice, Hint, Pod
 from extender.replay.nri.pools import Pool, PoolKind, PoolTree
 from extender.replay.nri.text import (
-    PatternError,
     as_texts,
-    glob_match,
     json_fields,
     parse_bool,
     parse_id_list,
@@ -53,11 +52,12 @@ def container_hints(
     allowed, denied = (_paths(pod.document(f"{kind}.topologyhints", container)) for kind in ("allow", "deny"))
     hints: dict[str, Hint] = {}
     if "devices" in kinds:
+        rules = _first_rules(devices)
         for device in devices:
             facts = _facts_of(machine, device)
             if (
                 facts is not None
-                and _is_writable(device, wildcard_rule=wildcard_rule)
+                and (wildcard_rule or "w" in rules.get(_numbers(device), ""))
                 and not _is_denied(facts.path, allowed, denied, budget)
             ):
                 hint = _device_hint(facts)
@@ -126,12 +126,20 @@ def _is_listed(path: str, paths: _Paths, budget: Budget) -> bool:
 
 
 def _facts_of(machine: Machine, device: ContainerDevice) -> Device | None:
-    wanted = (device.type, device.major, device.minor)
+    wanted = _numbers(device)
     return next((d for d in machine.devices if (d.type, d.major, d.minor) == wanted), None)
 
 
-def _is_writable(device: ContainerDevice, *, wildcard_rule: bool) -> bool:
-    return wildcard_rule or "w" in (device.access or "")
+def _numbers(device: ContainerDevice) -> tuple[str, int, int]:
+    return device.type, device.major, device.minor
+
+
+def _first_rules(devices: Sequence[ContainerDevice]) -> Mapping[tuple[str, int, int], str]:
+    """The access that each device has. Of a device that is listed twice, the first rule counts for both.
+
+    Source: pkg/resmgr/cache/container.go isReadOnlyDevice.
+    """
+    return {_numbers(each): each.access for each in reversed(devices) if each.access is not None}
 
 
 def _device_hint(device: Device) -> Hint | None:

@@ -90,7 +90,13 @@ class MemoryBooks:
             return None
         self.age += 1
         request = MemoryRequest(id_, size_bytes, priority, self.age, zone)
+        self.zones[zone] = self.zones.get(zone, 0) + size_bytes
+        is_enough = not self._overcommitted(zone)
+        self.zones[zone] -= size_bytes
+        if is_enough:
+            return Offer(request, {})
         before = self.requests
+        self._budget.spend(len(before))
         self.requests = dict(before)
         self._book(request)
         done = self._resolve_overcommit(zone)
@@ -117,14 +123,13 @@ class MemoryBooks:
         self.age += 1
         self._book(MemoryRequest(id_, size_bytes, priority, self.age, zone))
 
-    def release(self, id_: str) -> None:
-        """Drop the request *id_*, if there is one."""
-        request = self.requests.get(id_)
-        if request is None:
-            return
-        self.requests = {i: r for i, r in self.requests.items() if i != id_}
-        self.zones[request.zone] -= request.size_bytes
-        self._drop_empty_zones()
+    def release(self, *ids: str) -> None:
+        """Drop these requests, those that there are."""
+        found = [self.requests.pop(id_) for id_ in ids if id_ in self.requests]
+        for request in found:
+            self.zones[request.zone] -= request.size_bytes
+        if found:
+            self._drop_empty_zones()
 
     def _drop_empty_zones(self) -> None:
         in_use = {request.zone for request in self.requests.values()}
@@ -183,13 +188,13 @@ class MemoryBooks:
 
     def _overcommitted(self, nodes: int) -> list[tuple[int, int]]:
         """(zone, excess bytes) of the overcommitted zones with a node of *nodes* (`allocator.go` checkOvercommit)."""
-        self._budget.spend(len(self.zones))
+        near = [zone for zone in self.zones if zone & nodes]
+        self._budget.spend(len(self.zones) * (1 + len(near) // 16))
         found = []
-        for zone in self.zones:
-            if zone & nodes:
-                free = self.free_bytes(zone)
-                if free < 0:
-                    found.append((zone, -free))
+        for zone in near:
+            free = self.free_bytes(zone)
+            if free < 0:
+                found.append((zone, -free))
         if len(found) > 1:
             users: dict[int, int] = {}
             for request in self.requests.values():

@@ -3,10 +3,10 @@
 Mirrors: `pkg/resmgr/cache/{pod,container}.go`. Values only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 KEY_SUFFIX: Final = ".resource-policy.nri.io"
 
@@ -64,18 +64,61 @@ class ContainerDevice:
     access: str | None
 
 
+class ParsedAnnotations(NamedTuple):
+    """Annotation values that the policy reads as YAML or JSON.
+
+    `documents`: the YAML values by their texts; MALFORMED where one does not parse. `resources`: from the annotation
+    `noderesource.dev/resources`, by container. `excess`: which field is too long to be read, as a sentence; "": none.
+    With an excess the others are empty, and nothing is known of what the policy does with the pod.
+    """
+
+    documents: Mapping[str, object]
+    resources: Mapping[str, Resources]
+    excess: str = ""
+
+
+NOTHING_PARSED: Final = ParsedAnnotations({}, {})
+
+
+class LateAnnotations:
+    """Annotation values that *read* parses when somebody asks for them, once. Any thread may ask. *steps*: its cost.
+
+    Most pods never come to a node with the policy, so most values are never parsed.
+    """
+
+    __slots__ = ("_found", "_read", "steps")
+
+    def __init__(self, read: Callable[[], ParsedAnnotations], steps: int = 0) -> None:
+        self.steps: Final = steps
+        self._read: Final = read
+        self._found: ParsedAnnotations | None = None
+
+    @property
+    def parsed(self) -> ParsedAnnotations:
+        """The values."""
+        if self._found is None:
+            self._found = self._read()
+        return self._found
+
+
+def _nothing() -> ParsedAnnotations:
+    return NOTHING_PARSED
+
+
+NO_ANNOTATIONS: Final = LateAnnotations(_nothing)
+
+
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What the policy reads of a pod's metadata: labels, and annotations that it knows. For the rest see `Pod`.
+    """What the policy reads of a pod's metadata: labels, and annotations that it may know. For the rest see `Pod`.
 
-    `is_too_long`: an annotation is too long to be read, so nothing is known of what the policy does with it.
+    `excess`: which field is too long to be kept, as a sentence; "": none. Then the others are empty.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    documents: Mapping[str, object] = field(default_factory=dict)
-    annotated_resources: Mapping[str, Resources] = field(default_factory=dict)
-    is_too_long: bool = False
+    late: LateAnnotations = field(default=NO_ANNOTATIONS, compare=False, repr=False)
+    excess: str = ""
 
 
 NO_METADATA: Final = Metadata()
@@ -94,11 +137,9 @@ class Hint:
 class Pod:
     """A pod.
 
-    `documents`: the parsed YAML of the annotation values that the policy reads as YAML, by the value's text; MALFORMED
-    where it does not parse. `annotated_resources`: from the annotation `noderesource.dev/resources`, by container.
-    `device_nodes`: per container (resource name, NUMA nodes) of its devices, as the kubelet's PodResources API lists
-    them. `device_hints`: per container (device, hint) of the files of its devices, where only their NUMA nodes are
-    known.
+    `late`: the annotation values that the policy parses. `device_nodes`: per container (resource name, NUMA nodes) of
+    its devices, as the kubelet's PodResources API lists them. `device_hints`: per container (device, hint) of the files
+    of its devices, where only their NUMA nodes are known.
     """
 
     id: str
@@ -108,10 +149,19 @@ class Pod:
     qos: QoS
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    documents: Mapping[str, object]
-    annotated_resources: Mapping[str, Resources]
     device_nodes: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
     device_hints: Mapping[str, tuple[tuple[str, Hint], ...]] = field(default_factory=dict)
+    late: LateAnnotations = field(default=NO_ANNOTATIONS, compare=False, repr=False)
+
+    @property
+    def documents(self) -> Mapping[str, object]:
+        """See `ParsedAnnotations`."""
+        return self.late.parsed.documents
+
+    @property
+    def annotated_resources(self) -> Mapping[str, Resources]:
+        """See `ParsedAnnotations.resources`."""
+        return self.late.parsed.resources
 
     def query(self, key: str, container: str) -> tuple[str, Scope] | None:
         """The value of annotation *key* that applies to *container*, and its scope (`pod.go` QueryEffectiveAnnotation).

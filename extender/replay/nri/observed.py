@@ -23,6 +23,8 @@ from extender.replay.sets import format_list
 
 _OBSERVED: Final = "\1"
 """Begins the ids of reported containers, so that none of them is that of a container which is replayed."""
+MAX_ZONES: Final = 512
+"""Every new request for memory is compared with each of them. Eight NUMA nodes have 255 zones."""
 _NOT_KNOWN: Final = RuntimeResources(0, 0, 0, 0)
 
 
@@ -120,8 +122,6 @@ def _add(books: Books, observed: ObservedGrant) -> Container:
             qos=observed.qos,
             labels=dict(observed.pod_labels),
             annotations={},
-            documents={},
-            annotated_resources={},
             device_nodes={},
         )
     container = Container(
@@ -161,6 +161,8 @@ def _check(books: Books) -> None:
     left = 1000 * books.sharable[root.id].bit_count() - books.shared[root.id]
     if left < 0:
         raise ObservedGrantError(f"{root.name}: {-left}m more shared CPU is granted than it has")
+    if len(books.memory.zones) > MAX_ZONES:
+        raise ObservedGrantError(f"{len(books.memory.zones)} memory zones are in use, more than {MAX_ZONES}")
     for zone in books.memory.zones:
         if books.memory.free_bytes(zone) < 0:
             raise ObservedGrantError(f"more memory of NUMA nodes {format_list(zone)} is granted than they have")

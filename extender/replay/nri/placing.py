@@ -4,10 +4,11 @@ Mirrors: `policy/pools.go` (allocatePool, releasePool) and `policy/resources.go`
 pickExclusiveCPUs, pickSharedFraction, takeCPUsByHints, verifyStrictPreferences).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Final
 
-from extender.replay.nri.affinity import affinities, pool_affinities
+from extender.replay.nri.affinity import AFFINITY_KEYS, affinities, pool_affinities
 from extender.replay.nri.books import Books, Grant
 from extender.replay.nri.cpu_allocator import take_cpus
 from extender.replay.nri.hints import is_from_kubelet, misaligned, resolved
@@ -19,6 +20,9 @@ from extender.replay.nri.scoring import Order, Score, memory_offer, score_pools
 from extender.replay.nri.text import parse_id_list
 from extender.replay.nri.verdict import Refusal, RefusalError
 from extender.replay.sets import format_list
+
+_CHARACTERS_A_STEP: Final = 2
+"""This many characters of annotated affinities are read in about the time of a step."""
 
 
 def place(books: Books, container: Container, old_pool: str = "") -> dict[str, int]:
@@ -34,7 +38,8 @@ def place(books: Books, container: Container, old_pool: str = "") -> dict[str, i
         # The plugin reads annotations without a check (`pod-preferences.go` cpuAllocationPreferences).
         raise RefusalError(Refusal.PANIC, f"the pod of {container.full_name} is unknown: the plugin ends")
     machine, root = setup.topology.machine, setup.tree.root
-    request = new_request(pod, container, setup.config, machine.memory_types, cold_start_off=setup.cold_start_off)
+    types, cold_start_off = machine.memory_types, setup.cold_start_off
+    request = new_request(pod, container, setup.config, types, books.budget, cold_start_off=cold_start_off)
     if request.cpu_type is CPUType.RESERVED and not root.reserved:
         request = replace(request, cpu_type=CPUType.NORMAL)
     hints = container.hints
@@ -72,6 +77,15 @@ def release(books: Books, container: str) -> Grant | None:
     return grant
 
 
+def release_all(books: Books, containers: Collection[str]) -> None:
+    """Release the grants of *containers*, those that have one: as `release` of each, in one pass over the memory."""
+    for container in containers:
+        grant = books.grants.pop(container, None)
+        if grant is not None:
+            books.release_cpus(grant)
+    books.memory.release(*containers)
+
+
 def _choose(
     books: Books, container: Container, request: Request, hints: Mapping[str, Hint], old_pool: str
 ) -> tuple[Pool, Offer | None]:
@@ -92,7 +106,9 @@ def scored_pools(
         if id_ not in books.uncached
     ]
     books.budget.spend(len(placed))
-    own = affinities(books.pods[container.pod_id], container.name, books.setup.config)
+    pod = books.pods[container.pod_id]
+    books.budget.spend(sum(len(pod.annotations.get(key, "")) for key in AFFINITY_KEYS) // _CHARACTERS_A_STEP)
+    own = affinities(pod, container.name, books.setup.config)
     per_pool = pool_affinities(own, container.id, placed, books.budget)
     scored = score_pools(books, container, request, hints, per_pool)
     return scored, Order(books, container, request, has_hints=bool(hints))

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from extender.replay.budget import Budget
 from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
+from extender.replay.nri.globs import PatternError, glob_match
 from extender.replay.nri.machine import ALL_MEMORY, DRAM, HBM, PMEM, PRESERVE_MEMORY
 from extender.replay.nri.objects import Container, Pod, QoS, Scope
-from extender.replay.nri.text import PatternError, as_texts, glob_match, json_fields, parse_bool, parse_duration
+from extender.replay.nri.text import as_texts, json_fields, parse_bool, parse_duration
 from extender.replay.nri.verdict import Refusal, RefusalError
 
 UNLIMITED_CPU: Final = 2**63 - 1
@@ -68,13 +70,16 @@ class _CPUWish:
     priority: int
 
 
-def new_request(pod: Pod, container: Container, config: PolicyConfig, types: int, *, cold_start_off: bool) -> Request:
+def new_request(
+    pod: Pod, container: Container, config: PolicyConfig, types: int, budget: Budget, *, cold_start_off: bool
+) -> Request:
     """The request of *container*; *types*: the memory types that the machine has.
 
     Raises:
         RefusalError: an annotation makes the policy refuse the container.
+        BudgetError: the patterns of the reserved namespaces are too long.
     """
-    wish = _cpu_wish(pod, container, config)
+    wish = _cpu_wish(pod, container, config, budget)
     _check_cpu_class(pod, container.name, config, wish.full)
     _check_irq_affinity(pod, container.name, wish.full)
     memory_types = _memory_types(pod, container.name)
@@ -126,7 +131,7 @@ def unlimited_burstable_level(pod: Pod, container: str) -> int | None:
     return LEVELS.get(pod.effective("unlimited-burstable", container) or "")
 
 
-def _cpu_wish(pod: Pod, container: Container, config: PolicyConfig) -> _CPUWish:
+def _cpu_wish(pod: Pod, container: Container, config: PolicyConfig, budget: Budget) -> _CPUWish:
     """`pod-preferences.go` cpuAllocationPreferences: the first rule that matches decides."""
     name, qos, resources = container.name, pod.qos, container.resources
     millicpu = resources.requests.get("cpu", 0)
@@ -139,7 +144,7 @@ def _cpu_wish(pod: Pod, container: Container, config: PolicyConfig) -> _CPUWish:
     prefer_reserved = parse_bool(pod.effective("prefer-reserved-cpus", name) or "")
     if pod.effective("cpu.preserve", name) == "true":
         return _CPUWish(0, millicpu, limit, isolate=False, type=CPUType.PRESERVE, priority=default)
-    if prefer_reserved or (prefer_reserved is None and _is_reserved_namespace(pod.namespace, config)):
+    if prefer_reserved or (prefer_reserved is None and _is_reserved_namespace(pod.namespace, config, budget)):
         return _CPUWish(0, millicpu, limit, isolate=False, type=CPUType.RESERVED, priority=default)
     if qos is QoS.BURSTABLE:
         return _CPUWish(0, millicpu, limit, isolate=False, type=CPUType.NORMAL, priority=default)
@@ -196,12 +201,12 @@ def _priority(pod: Pod, name: str, config: PolicyConfig) -> int:
     return PRIORITIES.get(pod.effective("prefer-cpu-priority", name) or "", config.default_priority)
 
 
-def _is_reserved_namespace(namespace: str, config: PolicyConfig) -> bool:
+def _is_reserved_namespace(namespace: str, config: PolicyConfig, budget: Budget) -> bool:
     """A malformed pattern ends the search (`pod-preferences.go` checkReservedPoolNamespaces)."""
     if namespace == "kube-system":
         return True
     try:
-        return any(glob_match(pattern, namespace) for pattern in config.reserved_namespaces)
+        return any(glob_match(pattern, namespace, budget) for pattern in config.reserved_namespaces)
     except PatternError:
         return False
 

@@ -6,10 +6,10 @@ Rules of this file
   are not in it. Affinities of a pod can select by them; such a pod's verdict is never certain (`NriPod.names_others`).
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 
-from extender.replay.budget import MAX_STEPS, Budget, OutOfStepsError
+from extender.replay.budget import MAX_STEPS, Budget, ExcessError
 from extender.replay.nri.admission import (
     Granted,
     NriContainerKind,
@@ -25,16 +25,21 @@ from extender.replay.nri.events import Node
 from extender.replay.nri.machine import PRESERVE_MEMORY
 from extender.replay.nri.objects import Pod, QoS
 from extender.replay.nri.pinning import NOTHING
-from extender.replay.nri.placing import release
+from extender.replay.nri.placing import release_all
 from extender.replay.nri.requests import names_interrupts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class NriPolicy:
-    """The policy of a node. `digest`: equal for equal machines with equal configurations."""
+    """The policy of a node. `digest`: equal for equal machines with equal configurations.
+
+    `doubts`: reasons, for people, why the node's plugin may decide otherwise than the replay. Then no verdict on a pod
+    that the kubelet admits is certain. Empty: none is known.
+    """
 
     setup: Setup
     digest: str
+    doubts: tuple[str, ...] = ()
 
     def nodes_of(self, grant: Grant) -> int:
         """The NUMA nodes of the memory and the CPUs of a grant: of its pool's CPUs where it has none of its own."""
@@ -45,17 +50,22 @@ class NriPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NriPod:
-    """A pod as the policy sees it, with its containers in the order of the spec. `is_too_long`: as `Metadata`."""
+    """A pod as the policy sees it, with its containers in the order of the spec. `kept_excess`: as in `Metadata`."""
 
     pod: Pod
     containers: tuple[UnplacedContainer, ...]
-    is_too_long: bool = False
+    kept_excess: str = ""
+
+    @property
+    def excess(self) -> str:
+        """Which field of the pod is too long to be read, as a sentence; "": none. Parses its annotations."""
+        return self.kept_excess or self.pod.late.parsed.excess
 
     @property
     def takes_no_whole_cpus(self) -> bool:
         """Whether no container gets exclusive CPUs, whatever the configuration says."""
         is_guaranteed = self.pod.qos is QoS.GUARANTEED and any(c.cpu_request_milli >= 1000 for c in self.containers)
-        return not self.pod.annotations and not is_guaranteed
+        return not (self.pod.annotations or self.kept_excess or is_guaranteed)
 
     @property
     def has_init_containers(self) -> bool:
@@ -76,33 +86,43 @@ class NriPod:
 class NriState:
     """The grants on a node. `node`: the node as the policy sees it."""
 
-    __slots__ = ("_key", "node")
+    __slots__ = ("_held", "_key", "node")
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._key: Hashable = None
+        self._key: _Key | None = None
+        self._held: Mapping[str, Mapping[str, Granted]] | None = None
+
+    def __reduce__(self) -> tuple[type["NriState"], tuple[Node]]:
+        """Only the node goes to other processes: all else follows from it."""
+        return NriState, (self.node,)
 
     @property
     def key(self) -> Hashable:
         """See the rules of this file."""
         if self._key is None:
-            self._key = _key_of(self.node.books)
+            self._key = _Key(_key_of(self.node.books))
         return self._key
 
     @property
     def pod_uids(self) -> frozenset[str]:
         """The pods that hold a grant; "" stands for all that the plugin no longer knows."""
-        books = self.node.books
-        return frozenset(books.containers[id_].pod_id for id_ in books.grants) - {""}
+        return frozenset(self._by_pod) - {""}
 
-    def held_by(self, uid: str) -> dict[str, Granted]:
+    def held_by(self, uid: str) -> Mapping[str, Granted]:
         """What containers of a pod hold, by their names."""
-        books = self.node.books
-        return {
-            books.containers[id_].name: (books.setup.tree.pools[grant.pool].name, grant.exclusive, grant.portion)
-            for id_, grant in books.grants.items()
-            if books.containers[id_].pod_id == uid
-        }
+        return self._by_pod.get(uid, {})
+
+    @property
+    def _by_pod(self) -> Mapping[str, Mapping[str, Granted]]:
+        """What containers hold, by pod and name. Computed once: asking for each pod must not cost all grants."""
+        if self._held is None:
+            books, held = self.node.books, dict[str, dict[str, Granted]]()
+            for id_, grant in books.grants.items():
+                container, pool = books.containers[id_], books.setup.tree.pools[grant.pool]
+                held.setdefault(container.pod_id, {})[container.name] = pool.name, grant.exclusive, grant.portion
+            self._held = held
+        return self._held
 
     def pinned(self, uid: str) -> dict[str, tuple[int, int]]:
         """(exclusive CPUs, memory nodes) of containers of a pod with exclusive CPUs, by their names; 0: not pinned."""
@@ -124,8 +144,8 @@ class NriState:
             return self
         books = self.node.books.copy(Budget(MAX_STEPS))
         gone = [id_ for id_, container in books.containers.items() if container.pod_id in held]
+        release_all(books, gone)
         for id_ in gone:
-            release(books, id_)
             del books.containers[id_]
         for uid in held:
             books.pods.pop(uid, None)
@@ -142,8 +162,9 @@ class NriState:
         Raises:
             BudgetError: the replay takes more steps than *budget* has.
         """
-        if pod.is_too_long:
-            raise OutOfStepsError(budget.steps)
+        budget.spend(pod.pod.late.steps)
+        if excess := pod.excess:
+            raise ExcessError(excess)
         held = self._placed(pod)
         before = self._without_inits(pod)
         verdict = place_pod(before.node, pod.pod, _missing(pod, held), budget)
@@ -182,8 +203,8 @@ class NriState:
         gone = [i for i, c in books.containers.items() if c.pod_id == pod.pod.id and c.name in inits]
         if gone:
             books = books.copy(Budget(MAX_STEPS))
+            release_all(books, gone)
             for id_ in gone:
-                release(books, id_)
                 del books.containers[id_]
         return NriState(replace(self.node, books=books, running={}))
 
@@ -192,6 +213,22 @@ def _missing(pod: NriPod, held: Collection[str]) -> list[UnplacedContainer]:
     """The containers that are still to be created: no init container once an app container holds a grant."""
     has_begun = any(c.name in held and c.kind is NriContainerKind.APP for c in pod.containers)
     return [c for c in pod.containers if c.name not in held and not (has_begun and c.kind is NriContainerKind.INIT)]
+
+
+class _Key:
+    """A key whose hash is computed once: it has a row for each grant."""
+
+    __slots__ = ("_hash", "_rows")
+
+    def __init__(self, rows: Hashable) -> None:
+        self._rows = rows
+        self._hash = hash(rows)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._hash == other._hash and self._rows == other._rows
 
 
 def _key_of(books: Books) -> Hashable:

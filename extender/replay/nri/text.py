@@ -3,16 +3,15 @@
 They follow Go's standard library and `k8s.io/utils/cpuset`, because the plugin reads the same text with them.
 """
 
-from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
-from extender.replay.budget import UNLIMITED, Budget
+from extender.replay.caches import remembered
 
 MAX_ID: Final = 65_535
 """Limit on ids in a list, so that no annotation can create an enormous int. Larger ids count as one more."""
 
-_MATCHES_A_STEP: Final = 8
-"""This many characters that are compared with a part of a glob count as one step of a budget."""
+_LONG: Final = 100
+"""Characters of a list of which few are remembered."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -53,10 +52,6 @@ def json_fields(value: object) -> dict[str, object] | None:
     return {str(key).lower(): value[key] for key in sorted(value, key=str)}
 
 
-class PatternError(ValueError):
-    """A glob pattern is malformed."""
-
-
 def parse_bool(text: str) -> bool | None:
     """The bool that Go's `strconv.ParseBool` reads; None if it fails."""
     return True if text in _TRUE else False if text in _FALSE else None
@@ -84,7 +79,7 @@ def _atoi(text: str) -> int | None:
     return -int(digits) if text[0] == "-" else int(digits)
 
 
-@lru_cache(maxsize=2048)
+@remembered(512, 16, lambda text: len(text) > _LONG)
 def parse_id_list(text: str) -> int | None:
     """The bits of a list such as `0-3,8`, as `cpuset.Parse` reads it; None if it fails. `""` is the empty set."""
     bits = 0
@@ -121,98 +116,3 @@ def parse_duration(text: str) -> int | None:
             return None
         total += int(whole or "0") * scale + (int(part) * scale // 10 ** len(part) if part else 0)
     return sign * total if total < 2**63 else None
-
-
-def glob_match(pattern: str, text: str, budget: Budget = UNLIMITED) -> bool:
-    """Whether *text* matches, as Go's `filepath.Match` decides.
-
-    Raises:
-        PatternError: the pattern is malformed.
-        BudgetError: matching takes more steps than *budget* has.
-    """
-    tokens = _tokens(pattern)
-    budget.spend(len(tokens) * (len(text) + 1) // _MATCHES_A_STEP + 1)
-    reachable = {0}
-    for char in text:
-        following = set()
-        for at in _with_empty_stars(tokens, reachable):
-            if at < len(tokens):
-                token = tokens[at]
-                if token is None:
-                    if char != "/":
-                        following.add(at)
-                elif _accepts(token, char):
-                    following.add(at + 1)
-        reachable = following
-        if not reachable:
-            return False
-    return len(tokens) in _with_empty_stars(tokens, reachable)
-
-
-_Token: TypeAlias = tuple[bool, tuple[tuple[str, str], ...]] | None
-"""One character: (negated, accepted ranges); None is a star."""
-
-
-def _with_empty_stars(tokens: list[_Token], reachable: set[int]) -> set[int]:
-    result = set()
-    for start in reachable:
-        at = start
-        result.add(at)
-        while at < len(tokens) and tokens[at] is None:
-            at += 1
-            result.add(at)
-    return result
-
-
-def _accepts(token: tuple[bool, tuple[tuple[str, str], ...]], char: str) -> bool:
-    negated, ranges = token
-    if not ranges:
-        return char != "/"
-    return any(low <= char <= high for low, high in ranges) != negated
-
-
-def _tokens(pattern: str) -> list[_Token]:
-    tokens: list[_Token] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "*":
-            if not tokens or tokens[-1] is not None:
-                tokens.append(None)
-            at += 1
-        elif char == "?":
-            tokens.append((False, ()))
-            at += 1
-        elif char == "[":
-            token, at = _char_class(pattern, at + 1)
-            tokens.append(token)
-        else:
-            literal, at = _literal(pattern, at, in_class=False)
-            tokens.append((False, ((literal, literal),)))
-    return tokens
-
-
-def _char_class(pattern: str, at: int) -> tuple[_Token, int]:
-    negated = pattern[at : at + 1] == "^"
-    at += negated
-    ranges: list[tuple[str, str]] = []
-    while True:
-        if pattern[at : at + 1] == "]" and ranges:
-            return (negated, tuple(ranges)), at + 1
-        low, at = _literal(pattern, at, in_class=True)
-        high = low
-        if pattern[at : at + 1] == "-":
-            high, at = _literal(pattern, at + 1, in_class=True)
-        ranges.append((low, high))
-
-
-def _literal(pattern: str, at: int, *, in_class: bool) -> tuple[str, int]:
-    if at >= len(pattern) or (in_class and pattern[at] in "-]"):
-        raise PatternError(pattern)
-    if pattern[at] == "\\":
-        at += 1
-        if at >= len(pattern):
-            raise PatternError(pattern)
-    if in_class and at + 1 >= len(pattern):
-        raise PatternError(pattern)
-    return pattern[at], at + 1

@@ -1,8 +1,9 @@
 """Groups of pods in filter and bind: plan all pods of a group, hold their places, and offer each pod its own place.
 
 Rules of this file
-- The first pod of a group that comes to filter plans places for all of them. Pods that have not come yet count as
-  copies of it. If not all fit, nothing is held and every node is refused; the reason says how many fit.
+- The first pod of a group that comes to filter plans places for all of them, each by its own shape. Pods that have not
+  come yet count as copies of those that came (`place_search`). If not all fit, nothing is held and every node is
+  refused; the reason says how many fit. The shapes of the pods are kept, so the last one that comes plans for all.
 - A pod with a place is offered the node of its place only. If that node is no longer feasible, new places are planned.
   If kube-scheduler does not show that node, the place is kept until there is another one.
 - A pod is bound only when all pods of its group have come and have places that still fit together. So a group of which
@@ -11,8 +12,8 @@ Rules of this file
   feasible node.
 - Any other pod is refused on a node where a held place would no longer fit beside it. `groups` states the limits.
 - A node has places of one group at a time: places of two groups could fit in one order of their bindings only.
-- One plan at a time. The event loop reads and changes the groups; replays run elsewhere. For a group that did not fit,
-  long plans take at most a fifth of the time.
+- One plan at a time. The event loop reads and changes the groups; replays run elsewhere. Long plans for groups of one
+  namespace that do not fit take at most a fifth of the time: kube-scheduler waits for one call after another.
 """
 
 import asyncio
@@ -21,7 +22,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from extender.cluster.pods import KnownPod
+from extender.bounded import BoundedMap
+from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
 from extender.scheduling.binder import (
@@ -33,30 +35,37 @@ from extender.scheduling.binder import (
     NotBound,
     PodBound,
 )
-from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, Offload
-from extender.scheduling.feasibility import Filtered, only, refuse_all
+from extender.scheduling.cached_judge import CachedJudge, NodeAnswers
+from extender.scheduling.feasibility import Filtered, only, only_place, refuse_all, refused_for_groups
 from extender.scheduling.gangs.groups import Groups
 from extender.scheduling.gangs.held_room import HeldRoom
-from extender.scheduling.gangs.place_search import PlaceSearch
-from extender.scheduling.gangs.record import GangSettings, GroupRecord, HeldPlace, Hold, Unfit
+from extender.scheduling.gangs.place_search import PlaceSearch, Wanted, wanted_of
+from extender.scheduling.gangs.record import GangSettings, GroupRecord, HeldPlace, Hold, Member, Unfit
 from extender.scheduling.name_positions import has_name
 from extender.scheduling.node_totals import NodeTotals
+from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector
+from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.replays import MAX_RESTING
 from extender.wire.groups import Group
 from extender.wire.scheduler import SchedulerArgs
 
 REPLAN_SECONDS: Final = 1.0
 """How long it counts that a group does not fit, as long as no node changes."""
 PAUSE_SHARE: Final = 4.0
-"""After a long plan that found too few places, the group is not planned again for this many times as long."""
+"""After a long plan that found too few places, no group of its namespace is planned for this many times as long."""
 LONG_SHARE: Final = 0.25
 """A plan is long if it takes more than this part of the time that it may take."""
 HELD: Final = NotBound(f"{RefusalReason.HELD.text}; {RETRY}", BindFailure.HELD)
+EARLIER: Final = NotBound(
+    f"other pods of the pod's group must be bound to the node before it; {RETRY}", BindFailure.GROUP
+)
 INCOMPLETE: Final = NotBound(f"other pods of the pod's group are still to come; {RETRY}", BindFailure.GROUP)
 NO_PLACE: Final = NotBound(f"the place of the pod in its group was given back; {RETRY}", BindFailure.GROUP)
 UNFIT: Final = NotBound(f"{RefusalReason.GROUP_UNFIT.text}; {RETRY}", BindFailure.GROUP)
 UNSETTLED: Final = NotBound(f"{RefusalReason.UNSETTLED.text}; {RETRY}", BindFailure.UNSETTLED)
+RACED: Final = NotBound(f"places for the pods of a group were just held on the node; {RETRY}", BindFailure.GROUP)
 NOT_READY: Final = NotBound(f"the kubelet of another pod of the group is starting; {RETRY}", BindFailure.GROUP)
 KEEPING: Final = frozenset(
     {BindFailure.CLAIMS, BindFailure.GROUP, BindFailure.STARTING, BindFailure.TOTALS, BindFailure.UNSETTLED}
@@ -64,13 +73,14 @@ KEEPING: Final = frozenset(
 """The refusals of bind after which a pod of a group keeps its place: they are likely to pass."""
 
 
-class Gangs:
+class Gangs(Objector):
     """See the file's rules. *clock*: seconds of a monotonic clock."""
 
     def __init__(
         self,
         settings: GangSettings,
         cluster: NodeStore,
+        pods: PodRegistry,
         judge: CachedJudge,
         totals: NodeTotals,
         *,
@@ -78,18 +88,48 @@ class Gangs:
         offload: Offload,
     ) -> None:
         self.groups: Final = Groups(settings)
-        self._settings, self._cluster, self._clock = settings, cluster, clock
+        self._settings, self._cluster, self._pods, self._clock = settings, cluster, pods, clock
+        self._judge: Final = judge
         self.room: Final = HeldRoom(self.groups, cluster, judge, totals, clock=clock, offload=offload)
         self._search: Final = PlaceSearch(self.groups, self.room, judge, seconds=settings.plan_seconds, clock=clock)
         self._planning = asyncio.Lock()
+        self._resting: Final[BoundedMap[str, float]] = BoundedMap(MAX_RESTING)
+        """Until when groups of a namespace are not planned, unless they are open."""
+        self._permitted: Final[dict[str, Sequence[Hold]]] = {}
+        """The places beside which a pod was permitted, by node. Bind has one attempt at a time on a node."""
 
-    async def filter(self, args: SchedulerArgs, filtered: Filtered, answers: NodeAnswers | None) -> Filtered:
-        """The result of filter without nodes where held room is needed. A pod of a group is offered only its own place.
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+        """The result without nodes where held room is needed. A pod of a group is offered only its own place."""
+        args, after = call.args, filtered
+        if args.group is None and not self.groups.held:
+            return None
+        after = await self.room.left_free(args, after)
+        if args.group is not None:
+            after = await self._steer(args, args.group, after, call.answers)
+        return Objection(after, refused_for_groups(filtered, after), only_place(filtered, after))
 
-        *answers*: those of the nodes; None if no kubelet aligns the pod.
-        """
-        filtered = await self.room.left_free(args, filtered)
-        return filtered if args.group is None else await self._steer(args, args.group, filtered, answers)
+    async def permit(self, call: BindCall) -> NotBound | None:
+        """The pod must keep off held places, or have one and not be the only pod of its group."""
+        known = self._pods.get(call.pod.uid)
+        if known.group is None and not self.groups.held:
+            self._permitted[call.node_name] = ()
+            return None
+        if (refused := await self._admit(known, call.node_name)) is not None:
+            if refused.failure is BindFailure.UNSETTLED:
+                self._pods.defer_for_exits(known.uid, call.node_name, self._clock())
+            return refused
+        self._permitted[call.node_name] = self.holds_on(call.node_name)
+        if await self.room.is_taken_by(call.pod, known.priority, known.group, call.node_name):
+            return EARLIER if self._goes_after(known, call.node_name) else HELD
+        return None
+
+    def reserve(self, call: BindCall) -> NotBound | None:
+        """No place may have been held on the node since `permit`."""
+        return None if self.holds_on(call.node_name) == self._permitted.get(call.node_name, ()) else RACED
+
+    async def passes_soon(self, _known: KnownPod, _node_name: str, refused: NotBound) -> bool:
+        """The other pods of the group are about to come, or to be bound before it."""
+        return refused in (INCOMPLETE, EARLIER)
 
     def holds_on(self, node_name: str) -> Sequence[Hold]:
         """The places on the node. Another object after each change."""
@@ -106,6 +146,8 @@ class Gangs:
         record = groups.join(group, uid, args.priority, now)
         if record.size < 2 or uid in record.bound or record.is_full:
             return filtered
+        if answers is not None:
+            record.note(uid, Member(self._judge.entry(args.pod).shape, group.one_a_node, now, group.role))
         place = record.claims.get(uid)
         if place is not None and (not place.node_name or self._is_feasible(filtered, place.node_name)):
             groups.claim(record, uid, place, now)
@@ -152,11 +194,15 @@ class Gangs:
             return refuse_all(filtered, RefusalReason.GROUP_WAITS.text)
         if not record.is_open and not groups.may_hold(record):
             return refuse_all(filtered, RefusalReason.GROUP_TURN.text)
-        inputs = args.pod.whole_shape, answers.snapshot, hash(answers.names.packed)
-        if record.is_open or record.unfit is None or not record.unfit.holds(inputs, now):
-            nodes = await self._planned(args.pod, group, record, wanted, inputs, filtered, answers)
-            if nodes or record.is_open:
-                return only(filtered, nodes[0]) if nodes else filtered
+        asked = wanted_of(record, uid, wanted, groups.templates.of(group), self._judge.is_aligned)
+        inputs = args.pod.whole_shape, asked.shapes, answers.snapshot, hash(answers.names.packed)
+        is_resting = now < self._resting.get(record.key[1], now) and not record.is_open
+        if is_resting and record.unfit is None:
+            return refuse_all(filtered, RefusalReason.GROUP_REST.text)
+        if record.is_open or not (is_resting or (record.unfit is not None and record.unfit.holds(inputs, now))):
+            node = await self._planned(args.pod, group, record, asked, inputs, filtered, answers)
+            if node or record.is_open:
+                return only(filtered, node)
         fit = 0 if record.unfit is None else record.unfit.fit
         return refuse_all(filtered, f"{RefusalReason.GROUP_UNFIT.text}: {fit} of {record.size} pods fit")
 
@@ -165,44 +211,39 @@ class Gangs:
         pod: Pod,
         group: Group,
         record: GroupRecord,
-        wanted: int,
+        asked: Wanted,
         inputs: object,
         filtered: Filtered,
         answers: NodeAnswers,
-    ) -> Sequence[str]:
-        """The nodes of places for the pod and for those that have none, which are held now; empty if they do not fit.
+    ) -> str:
+        """The node of the pod's place, if it and the pods that have none have places, which are held now; "" if not.
 
         For an open group there may be places for some of them only.
         """
-        groups, started = self.groups, self._clock()
-        plan = await self._search.plan(pod, group, record, wanted, filtered, answers)
+        groups, started, before = self.groups, self._clock(), record.claims.copy()
+        found = await self._search.plan(pod.uid, record, asked, filtered, answers)
         now = self._clock()
         record = groups.join(group, pod.uid, record.priority or 0, now)
-        if plan.is_found or (plan.nodes and record.is_open):
-            shape = PodShape(pod)
-            first, *others = plan.nodes
-            places = [HeldPlace(first, shape, leads=group.leads), *(HeldPlace(name, shape) for name in others)]
-            groups.hold(record, pod.uid, places, now)
-            return plan.nodes
+        if found.held is not None:
+            held = replace(found.held.after(before, record.claims), own=replace(found.held.own, leads=group.leads))
+            groups.hold(record, pod.uid, held, now)
+            return held.own.node_name
         if not record.is_open:
             if pod.uid not in record.claims:
                 groups.give_back(record, now)
-            seconds = now - started
-            pause = PAUSE_SHARE * seconds if seconds > LONG_SHARE * self._settings.plan_seconds else 0.0
+            if (seconds := now - started) > LONG_SHARE * self._settings.plan_seconds:
+                self._resting[record.key[1]] = now + PAUSE_SHARE * seconds
             record.unfit = Unfit(
-                fit=record.size - wanted + len(plan.nodes),
-                why=dict(plan.why),
+                fit=found.fit,
+                why=dict(found.why),
+                guessed=asked.guessed,
                 inputs=inputs,
                 same_until=now + REPLAN_SECONDS,
-                any_until=now + pause,
             )
-        return ()
+        return ""
 
-    async def admit(self, known: KnownPod) -> NotBound | None:
-        """Whether the pod may be bound now, as one of its group: None if it may, else why not.
-
-        If it may, `end_binding` must follow.
-        """
+    async def _admit(self, known: KnownPod, node_name: str) -> NotBound | None:
+        """Whether the pod may be bound to the node now, as one of its group: None if it may, else why not."""
         groups, now, uid = self.groups, self._clock(), known.uid
         groups.expire(now)
         if known.group is None:
@@ -213,8 +254,8 @@ class Gangs:
         if record.size < 2 or uid in record.bound or record.is_full:
             return None
         place = record.claims.get(uid)
-        if place is None and not record.is_open:
-            return NO_PLACE
+        if not record.is_open and (place is None or place.node_name not in ("", node_name)):
+            return NO_PLACE  # it was given back, or is on another node since other pods of the group came
         is_first = not record.is_open and not (place is not None and place.leads)
         if is_first and (refused := await self._why_not_open(record)) is not None:
             return refused
@@ -241,9 +282,19 @@ class Gangs:
             return UNSETTLED
         return None if record.is_complete else INCOMPLETE
 
-    def end_binding(self, known: KnownPod, node_name: str, outcome: BindOutcome) -> None:
-        """The attempt to bind the pod has ended."""
-        groups, now = self.groups, self._clock()
+    def _goes_after(self, known: KnownPod, node_name: str) -> bool:
+        """Whether other pods of the pod's group must be bound to the node before it, because they would not fit later.
+
+        The pod would take room that is held on the node.
+        """
+        record = None if known.group is None else self.groups.get(known.group)
+        place = None if record is None else record.claims.get(known.uid)
+        return place is not None and place.node_name == node_name and place.rank > 0
+
+    def post_bind(self, call: BindCall, outcome: BindOutcome) -> None:
+        """The attempt has ended: the pod has its place, keeps it, or loses it."""
+        known, node_name, groups, now = call.known, call.node_name, self.groups, self._clock()
+        self._permitted.pop(node_name, None)
         record = None if known.group is None else groups.get(known.group)
         if record is None:
             return

@@ -19,7 +19,7 @@ Rules of this file
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from math import inf
@@ -27,7 +27,16 @@ from typing import Final
 
 from extender.bounded import BoundedMap
 from extender.replay.pod import Pod
-from extender.scheduling.gangs.record import OPEN_HOLDS, GangSettings, GroupRecord, HeldPlace, Hold, Key
+from extender.scheduling.gangs.record import (
+    OPEN_HOLDS,
+    GangSettings,
+    GroupRecord,
+    HeldPlace,
+    HeldPlan,
+    Hold,
+    Key,
+)
+from extender.scheduling.gangs.templates import Templates
 from extender.wire.groups import Group, ObjectKey
 
 MAX_GROUPS: Final = 10_000
@@ -46,6 +55,7 @@ class Groups:
 
     def __init__(self, settings: GangSettings) -> None:
         self.settings: Final = settings
+        self.templates: Final = Templates()
         self.held: dict[str, list[Hold]] = {}
         """The places by node. Each change replaces the dict and the node's list, so a reader may keep them."""
         self.expired = 0
@@ -86,10 +96,6 @@ class Groups:
         key = self._key_of.get(uid)
         return None if key is None else self._records.get(key)
 
-    def size_of(self, group: Group) -> int:
-        """How many of the group's pods must fit together; 0 if that is not known, or more than `max_pods`."""
-        return self._within_limit(self._stated_size(group))
-
     def _within_limit(self, size: int) -> int:
         return size if size <= self.settings.max_pods else 0
 
@@ -97,8 +103,12 @@ class Groups:
         return group.size or (self._sizes.get(group.object_key, 0) if group.object_key is not None else 0)
 
     def _note_size(self, record: GroupRecord, group: Group) -> int:
-        """Record the size that the pod or its object states; returns `size_of`."""
-        record.stated_size = self._stated_size(group)
+        """Record the size that the pod or its object states, and return it. One pod may state it for all.
+
+        0: not known, or more than `max_pods`.
+        """
+        if group.size or group.object_key is not None:
+            record.stated_size = self._stated_size(group)
         self._forget_unsized(record)
         record.object_key = group.object_key
         if not record.stated_size and record.object_key is not None:
@@ -131,7 +141,7 @@ class Groups:
         if record.is_idle:
             record.size, record.priority, record.was_placed = size, priority, False
             return record
-        record.size = max(record.size, size) if group.size else size
+        record.size = size if group.object_key is not None and not group.size else max(record.size, size)
         if uid not in record.bound and not record.is_full:
             record.was_placed = False
         record.priority = priority if record.priority is None else min(record.priority, priority)
@@ -155,10 +165,15 @@ class Groups:
                 return place
         return None
 
-    def hold(self, record: GroupRecord, uid: str, places: Sequence[HeldPlace], now: float) -> None:
-        """Hold the places of a plan: the first for the pod, the others spare. Earlier spare places are dropped."""
-        record.unfit, record.spare, record.unsettled_since = None, list(places[1:]), inf
-        self.claim(record, uid, places[0], now)
+    def hold(self, record: GroupRecord, uid: str, plan: HeldPlan, now: float) -> None:
+        """Hold the places of a plan, in place of all that the group has."""
+        for each in record.claims.keys() - plan.claims.keys():
+            del self._key_of[each]
+        record.unfit, record.unsettled_since = None, inf
+        record.claims, record.spare = dict(plan.claims), list(plan.spare)
+        if record.waiting(uid):  # they were refused, and their places wait for them now
+            self._released.update(place.node_name for place in record.spare)
+        self.claim(record, uid, plan.own, now)
         if record.is_open:
             record.hold_until = min(record.open_until, now + self.settings.hold_seconds)
 
@@ -231,6 +246,7 @@ class Groups:
         del self._key_of[uid]
         record.bound.pop(uid, None)
         record.claims.pop(uid, None)
+        record.members.pop(uid, None)
         self._update(record, now)
         if record.is_idle and now >= record.rests_until:
             self._drop(record)

@@ -1,284 +1,310 @@
-"""Plans where the pods of a group are placed. Each pod is replayed on the state that the pods before it leave.
+"""Finds places for the pods of a group, each by its own shape, replayed on the state that the pods before it leave.
 
 Rules of this file
 - Pure, and fit for any thread. The judge is the one of filter.
-- Pods of one shape are placed on the node that is best for the next one. How many fit on a node does not depend on the
-  other nodes, so this finds places for all of them if there are any.
+- A node's row has the pods that it gets, in the order in which its kubelet must get them. If it refuses one more pod,
+  other orders are tried: at most `MAX_ORDERS` of them.
+- Large pods are placed first, each pod on the node that is best for it. For pods of one shape this finds places for all
+  of them if there are any, because how many fit on a node does not depend on the other nodes. If pods of different
+  shapes do not all get a place, and each shape by itself does, other nodes are tried for them, in a fixed order.
+- Bounded: this search ends after `MAX_STEPS` steps, and a plan ends when its time is over.
 - A place counts only if the node admits the pod in every state that it can be in. If no state of a node is known, it
-  gets one place: filter would offer it to one pod.
-- A node's totals limit the places as well, as far as they are known.
-- Bounded: a plan ends when its time is over. The places found by then are valid.
+  gets one place: filter would offer it to one pod. A node's totals limit the places as well, as far as they are known.
 """
 
 import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from itertools import islice, permutations
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
-from extender.replay.admission import start_pod
-from extender.replay.branches import admit_in_all
 from extender.replay.budget import Budget
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Certainty
+from extender.replay.verdict import Certainty
+from extender.scheduling.gangs.rows import TOTALS, States, admitted, judged_after
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.nominated import HYPOTHETICAL
-from extender.scheduling.preemption.plan import numa_nodes_of
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.totals import exceeds, pod_requests
 
-MAX_REPLAYS: Final = 16
-"""The most replays for one place. Random choices of devices multiply them."""
-TOTALS: Final = "the totals of the node are too small"
-MAX_EXITS: Final = 512
-"""How many admissions are replayed to find out whether the end of another pod matters."""
+MAX_STEPS: Final = 2_000
+"""Replays, and nodes tried for a pod, in the search of other nodes."""
+MAX_ORDERS: Final = 24
+MAX_ROW: Final = 8
+"""Pods of a row whose order is searched; longer rows keep their order."""
+ONE_A_NODE: Final = "another pod of the group has its place on the node"
 _CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED})
 _LAST: Final = 1 << 60
-_UID: Final = "\0place:"
-"""Begins the UIDs of pods that have not come yet. No API server assigns such a UID."""
+Row = tuple[int, ...]
+"""The kinds of the pods with places on a node, in the order of their admission."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A node. `held`: the pods for which places are held on it, in the order in which it would admit them.
+@dataclass(frozen=True, slots=True)
+class PodKind:
+    """Pods of one shape. `is_alone`: each needs a node without another one of them."""
 
-    `left_milli`: what its totals leave, without what is held; None if that is not known. `merit`: of the first place.
-    `is_judged`: the node is known to admit one pod.
+    shape: PodShape
+    is_alone: bool = False
+
+    @property
+    def size(self) -> tuple[float, ...]:
+        """To place large pods first: extended resources, then CPUs, then the rest."""
+        requests = pod_requests(self.shape.pod, {})
+        extended = sum(amount for name, amount in requests.items() if "/" in name)
+        return extended, requests.get("cpu", 0), requests.get("memory", 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class PlannedNode:
+    """A node with the places planned so far.
+
+    `fixed`: the row before the plan. `row`: with the places of the plan;
+    `left_milli`: what its totals leave without them; None if that is not known. `merits`: of a first place, by kind; a
+    kind without a merit gets no place here. `judged`: the kinds of which the node is known to admit one pod.
     """
 
     name: str
     node_class: NodeClass
-    held: Sequence[PodShape] = ()
     left_milli: Mapping[str, int] | None = None
-    merit: int = 0
-    is_judged: bool = False
+    fixed: Row = ()
+    row: Row = ()
+    merits: dict[int, int] = field(default_factory=dict)
+    judged: set[int] = field(default_factory=set)
 
-
-@dataclass(slots=True)
-class PlannedNode:
-    """A node in the state after the places planned so far. `states`: empty if they are not known.
-
-    `left_milli`: as of `Candidate`, without the places. `is_judged`: it is known that the node admits one more pod of
-    the planned shape. `is_pending`: the last place is not in `states` yet, because nothing was placed after it.
-    """
-
-    node_class: NodeClass
-    states: tuple[ManagerState, ...]
-    left_milli: dict[str, int] | None
-    places: int = 0
-    is_judged: bool = False
-    is_pending: bool = False
-
-    @classmethod
-    def of(cls, candidate: Candidate) -> "PlannedNode":
-        """The node before the first place."""
-        left = None if candidate.left_milli is None else dict(candidate.left_milli)
-        return cls(candidate.node_class, candidate.node_class.states, left)
-
-    def judged(self, judge: BoundedJudge, shape: PodShape, budget: Budget | None) -> Judgement:
-        """The judgement of one more pod of the shape."""
-        possible = replace(self.node_class.possible, states=self.states)
-        return judge(shape, replace(self.node_class, id=HYPOTHETICAL, possible=possible), budget)
-
-
-States = tuple[ManagerState, ...]
-
-
-def take(judge: BoundedJudge, shape: PodShape, uid: str, node: PlannedNode, budget: Budget | None = None) -> str:
-    """Place a pod of the shape on the node; *uid*: in its states. Returns why that is not possible, "" if it is.
-
-    *budget*: limits the replays; None: as for one admission. If it is used up, the result says nothing.
-    """
-    return _take(shape, node, lambda: _admitted(judge, shape, uid, node, budget))
-
-
-def _take(shape: PodShape, node: PlannedNode, admitted: Callable[[], tuple[str, States]]) -> str:
-    """As `take`. *admitted*: see `_admitted`."""
-    left = node.left_milli
-    wanted = {} if left is None else pod_requests(shape.pod, {})
-    if left is not None and exceeds(wanted, left, ()):
-        return TOTALS
-    if node.node_class.kubelet is not None and node.states:
-        refusal, states = admitted()
-        if refusal:
-            return refusal
-        node.states = states
-    elif node.places:
-        return RefusalReason.UNKNOWN.text
-    node.places, node.is_judged = node.places + 1, False
-    if left is not None:
-        left.update({name: left[name] - amount for name, amount in wanted.items() if name in left})
-    return ""
-
-
-def _admitted(
-    judge: BoundedJudge, shape: PodShape, uid: str, node: PlannedNode, budget: Budget | None
-) -> tuple[str, States]:
-    """Why the node does not admit one more pod, "" if it does, and its states then."""
-    kubelet = node.node_class.kubelet
-    assert kubelet is not None  # `_take` has looked
-    if not node.is_judged and (refusal := node.judged(judge, shape, budget).refusal) is not None:
-        return refusal.text, ()
-    request = replace(shape.request(kubelet.rules), uid=uid)
-    outcomes = admit_in_all(kubelet, node.states, request, max_replays=MAX_REPLAYS, budget=budget)
-    if not all(isinstance(each.verdict, Admitted) for each in outcomes) or not outcomes[0].complete:
-        return RefusalReason.CHANCE.text, ()
-    return "", tuple({(s := start_pod(o.state, request)).key: s for o in outcomes}.values())
-
-
-def takes_room(
-    judge: BoundedJudge,
-    pods: Sequence[PodShape],
-    held: Sequence[PodShape],
-    candidate: Candidate,
-    budget: Budget | None = None,
-) -> bool:
-    """Whether the held places fit on the node now, and no longer after *pods*."""
-
-    def fits(shapes: Sequence[PodShape]) -> bool:
-        node = PlannedNode.of(candidate)
-        return not any(take(judge, each, f"{_UID}{i}", node, budget) for i, each in enumerate(shapes))
-
-    return fits(held) and not fits([*pods, *held])
-
-
-def outlast_exits(
-    judge: BoundedJudge, places: Sequence[tuple[Candidate, Sequence[PodShape]]], budget: Budget | None = None
-) -> bool:
-    """Whether the pods, which fit on their nodes, also fit if any single other pod of the node has ended.
-
-    More free resources can turn an admission into a refusal: see `extender.cluster.sudden_exit`. After `MAX_EXITS`
-    admissions what was not replayed counts as harmless.
-    """
-    left = MAX_EXITS
-    for candidate, pods in places:
-        possible = candidate.node_class.possible
-        for uid in sorted({uid for state in possible.states for uid in state.pod_uids}):
-            left -= len(pods)
-            if left < 0:
-                return True
-            node = PlannedNode.of(candidate)
-            node.states = possible.release((uid,)).states
-            if any(take(judge, each, f"{_UID}{i}", node, budget) for i, each in enumerate(pods)):
-                return False
-    return True
-
-
-def numa_nodes_of_places(
-    judge: BoundedJudge, pods: Sequence[PodShape], candidate: Candidate, budget: Budget | None = None
-) -> list[int]:
-    """The NUMA nodes of each pod, as raw bits, if the node admits the pods in this order. 0: none, or not known."""
-    node, kubelet, found = PlannedNode.of(candidate), candidate.node_class.kubelet, []
-    for i, shape in enumerate(pods):
-        uid = f"{_UID}{i}"
-        refusal = take(judge, shape, uid, node, budget)
-        masks = set() if refusal or kubelet is None else {numa_nodes_of(kubelet, state, uid) for state in node.states}
-        found.append(masks.pop() if len(masks) == 1 else 0)
-    return found
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """Nodes with equal ones are equally good for every further pod."""
+        left = None if self.left_milli is None else tuple(sorted(self.left_milli.items()))
+        return self.node_class.id, left, self.row, tuple(sorted(self.merits))
 
 
 @dataclass(slots=True, kw_only=True)
 class GangPlan:
-    """Places for `wanted` pods of one shape. `run` can be called again with further nodes.
+    """Places for `wanted` pods, by number of the kind, besides those in the rows of `nodes`.
 
-    `nodes`: the node of each place found. `why`: how many nodes refuse one more, by reason. `known`: the results of
-    `_admitted`, and `merits`: the merits of one more place; both by class id and number of places on the node. Nodes on
-    which other groups have places do not use them.
+    `places`: node and kind of each place, in the order in which they were found. `short`: a kind with too few places,
+    -1 if there is none. `why`: how many nodes refuse one more pod of this kind, by reason. `steps`: taken so far.
     """
 
     judge: BoundedJudge
-    shape: PodShape
-    wanted: int
-    one_a_node: bool
+    kinds: Sequence[PodKind]
+    wanted: Mapping[int, int]
     out_of_time: Callable[[], bool]
-    nodes: list[str] = field(default_factory=list)
+    nodes: dict[str, PlannedNode] = field(default_factory=dict)
+    places: list[tuple[str, int]] = field(default_factory=list)
     why: Counter[str] = field(default_factory=Counter)
-    known: dict[tuple[int, int], tuple[str, States]] = field(default_factory=dict)
-    merits: dict[tuple[int, int], int] = field(default_factory=dict)
+    short: int = -1
+    steps: int = 0
+    _known: dict[tuple[int, Row], tuple[str, States]] = field(default_factory=dict)
+    _merits: dict[tuple[int, Row, int], int] = field(default_factory=dict)
+    _requests: dict[int, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def is_found(self) -> bool:
         """Whether there is a place for each pod."""
-        return len(self.nodes) >= self.wanted
+        return len(self.places) >= sum(self.wanted.values())
 
-    def run(self, candidates: Sequence[Candidate], budget: Budget | None = None) -> "GangPlan":
-        """The plan with the missing places looked for on these nodes, which were judged for the shape."""
-        plan = replace(self, nodes=[*self.nodes], why=self.why.copy())
-        plan._look(candidates, budget)  # noqa: SLF001 - of the same class
-        return plan
+    @property
+    def _large_first(self) -> list[int]:
+        return sorted(self.wanted, key=lambda kind: (self.kinds[kind].size, -kind), reverse=True)
 
-    def _look(self, candidates: Sequence[Candidate], budget: Budget | None) -> None:
-        """Find the missing places on these nodes: the next one always on the node that is best for it."""
-        planned = []
-        heap = []  # (minus the merit, whether it is that of the place before, number of the candidate)
-        for number, candidate in enumerate(candidates):
-            node = PlannedNode.of(candidate)
-            for i, shape in enumerate(candidate.held):  # what is held and no longer fits is not in the way
-                take(self.judge, shape, f"{_UID}held:{i}", node, budget)
-            node.places, node.is_judged = 0, candidate.is_judged and not candidate.held
-            planned.append(node)
-            heap.append((-candidate.merit, False, number))
-        heapq.heapify(heap)
-        while heap and not self.is_found and not self.out_of_time():
+    def keeps(self, budget: Budget | None = None) -> bool:
+        """Whether the rows that the nodes have before the plan fit."""
+        return not any(self._refusal(node, node.fixed, budget) for node in self.nodes.values() if node.fixed)
+
+    def run(self, budget: Budget | None, *, is_last: bool) -> None:
+        """Look for places on the nodes, from the beginning. *is_last*: no further nodes follow."""
+        self.places, self.why, self.short = [], Counter(), -1
+        self._clear()
+        for kind in self._large_first:
+            found, why = self._spread(kind, self.wanted[kind], budget)
+            self.places += [(name, kind) for name in found]
+            if len(found) < self.wanted[kind] and self.short < 0:
+                self.short, self.why = kind, why
+        if not self.is_found and is_last and len(self.wanted) > 1:
+            rows = {name: node.row for name, node in self.nodes.items()}
+            if not self._search(budget):
+                for name, row in rows.items():
+                    self.nodes[name].row = row
+
+    def _clear(self) -> None:
+        for node in self.nodes.values():
+            node.row = node.fixed
+
+    def _spread(self, kind: int, count: int, budget: Budget | None) -> tuple[list[str], Counter[str]]:
+        """Places for pods of one kind, the next one always on the node that is best for it."""
+        found: list[str] = []
+        why: Counter[str] = Counter()
+        nodes = [node for node in self.nodes.values() if kind in node.merits]
+        heap = [(-node.merits[kind], bool(node.row), number) for number, node in enumerate(nodes)]
+        heapq.heapify(heap)  # minus the merit, whether it is that of an earlier row, number of the node
+        while heap and len(found) < count and not self.out_of_time():
             merit, is_old, number = heapq.heappop(heap)
-            node, has_others = planned[number], bool(candidates[number].held)
+            node = nodes[number]
             if is_old:  # usually it is less now
-                heapq.heappush(heap, (-self._merit(node, budget, has_others=has_others), False, number))
+                heapq.heappush(heap, (-self._merit(node, kind, budget), False, number))
                 continue
-            refusal = _take(self.shape, node, partial(self._after, node, budget, has_others=has_others))
-            if not refusal and self._is_in_the_way(candidates[number], node.places, budget):
-                refusal = RefusalReason.HELD.text
+            refusal, row = self.row_with(node, kind, budget)
             if refusal:
-                self.why[refusal] += 1
+                why[refusal] += 1
                 continue
-            self.nodes.append(candidates[number].name)
-            if not self.one_a_node:
-                heapq.heappush(heap, (merit, True, number))
+            node.row = row
+            found.append(node.name)
+            heapq.heappush(heap, (merit, True, number))
+        return found, why
 
-    def _is_in_the_way(self, candidate: Candidate, places: int, budget: Budget | None) -> bool:
-        """Whether what is held on the node would not fit after the planned pods: which are bound first is not known."""
-        held = candidate.held
-        return bool(held) and takes_room(self.judge, [self.shape] * places, held, candidate, budget)
+    def _search(self, budget: Budget | None) -> bool:
+        """Places for all pods, by trying every node for every pod. False: there are none, or the steps did not suffice.
 
-    def _after(self, node: PlannedNode, budget: Budget | None, *, has_others: bool) -> tuple[str, States]:
-        """What follows one more place. A first place on a judged node is replayed when a second one is looked for."""
-        if node.is_judged and not node.is_pending:
-            node.is_pending = True
-            return "", node.states
-        self._settle(node, budget, has_others=has_others)
-        return self._replayed(node, budget, has_others=has_others) if node.states else (RefusalReason.CHANCE.text, ())
+        If one kind by itself has too few places, there are none.
+        """
+        for kind in self._large_first:
+            self._clear()
+            found, why = self._spread(kind, self.wanted[kind], budget)
+            if len(found) < self.wanted[kind]:
+                self.short, self.why = kind, why
+                return False
+        self._clear()
+        pods = [kind for kind in self._large_first for _ in range(self.wanted[kind])]
+        nodes = sorted(self.nodes.values(), key=lambda node: (-max(node.merits.values(), default=0), node.name))
+        search = _TriedPlaces(self, pods, nodes, budget, self.steps + MAX_STEPS)
+        if not search.place(0, 0):
+            return False
+        self.places = search.chosen
+        return True
 
-    def _settle(self, node: PlannedNode, budget: Budget | None, *, has_others: bool) -> None:
-        """Bring the states of a node up to date that has one place."""
-        if node.is_pending:
-            node.places, node.is_judged, node.is_pending = 0, True, False
-            _, node.states = self._replayed(node, budget, has_others=has_others)
-            node.places, node.is_judged = 1, False
+    def row_with(self, node: PlannedNode, kind: int, budget: Budget | None) -> tuple[str, Row]:
+        """Why the node has no room for one more pod of the kind, "" if it has, and its row then."""
+        if kind in node.row and self.kinds[kind].is_alone:
+            return ONE_A_NODE, node.row
+        if node.left_milli is not None and self._exceeds(node.left_milli, (*node.row, kind)):
+            return TOTALS, node.row
+        row = (*node.row, kind)
+        refusal, _ = self._step(node, row, budget)
+        if refusal and len(row) <= MAX_ROW and len(set(row)) > 1:
+            for other in islice(dict.fromkeys(permutations(sorted(row))), MAX_ORDERS):
+                if other != row and not self._refusal(node, other, budget):
+                    return "", other
+        return refusal, row if not refusal else node.row
 
-    def _replayed(self, node: PlannedNode, budget: Budget | None, *, has_others: bool) -> tuple[str, States]:
-        """As `_admitted`, computed once for all nodes of a class with as many places."""
-        key = node.node_class.id, node.places
-        found = None if has_others else self.known.get(key)
+    def _exceeds(self, left_milli: Mapping[str, int], row: Row) -> bool:
+        wanted: Counter[str] = Counter()
+        for kind in row:
+            if kind not in self._requests:
+                self._requests[kind] = pod_requests(self.kinds[kind].shape.pod, {})
+            wanted.update(self._requests[kind])
+        return exceeds(wanted, left_milli, ())
+
+    def _refusal(self, node: PlannedNode, row: Row, budget: Budget | None) -> str:
+        """Why the node does not admit all pods of the row; "" if it does."""
+        refusals = (self._step(node, row[:length], budget)[0] for length in range(1, len(row) + 1))
+        return next(filter(None, refusals), "")
+
+    def _step(self, node: PlannedNode, row: Row, budget: Budget | None) -> tuple[str, States]:
+        """Why the node does not admit the last pod of the row, "" if it does; computed once for all nodes of a class.
+
+        The states afterwards are empty if nothing is replayed: where none is known, and for a first pod that the node
+        is known to admit. The pods before the last one fit.
+        """
+        node_class = node.node_class
+        if node_class.kubelet is None or not node_class.states:
+            return ("" if len(row) == 1 else RefusalReason.UNKNOWN.text), ()
+        if len(row) == 1 and row[0] in node.judged:
+            return "", ()
+        return self._replayed(node, row, budget)
+
+    def _replayed(self, node: PlannedNode, row: Row, budget: Budget | None) -> tuple[str, States]:
+        key = node.node_class.id, row
+        found = self._known.get(key)
         if found is None:
-            found = _admitted(self.judge, self.shape, f"{_UID}{node.places}", node, budget)
-            if not has_others and not (budget and budget.is_used_up):
-                self.known[key] = found
+            self.steps += 1
+            states = self._states(node, row[:-1], budget)
+            is_judged = len(row) == 1 and row[0] in node.judged
+            shape = self.kinds[row[-1]].shape
+            found = RefusalReason.CHANCE.text, ()
+            if states:
+                found = admitted(self.judge, shape, len(row), node.node_class, states, budget, is_judged=is_judged)
+            if not (budget and budget.is_used_up):
+                self._known[key] = found
         return found
 
-    def _merit(self, node: PlannedNode, budget: Budget | None, *, has_others: bool) -> int:
-        """The merit of one more place on the node, computed once for all nodes of a class with as many places."""
-        self._settle(node, budget, has_others=has_others)
-        key = node.node_class.id, node.places
-        found = None if has_others else self.merits.get(key)
+    def _states(self, node: PlannedNode, row: Row, budget: Budget | None) -> States:
+        """The states after a row that fits."""
+        return self._replayed(node, row, budget)[1] if row else node.node_class.states
+
+    def _merit(self, node: PlannedNode, kind: int, budget: Budget | None) -> int:
+        """The merit of one more place on the node, computed once for all nodes of a class with this row."""
+        if not node.row:
+            return node.merits[kind]
+        key = node.node_class.id, node.row, kind
+        found = self._merits.get(key)
         if found is None:
-            found = merit_of(node.judged(self.judge, self.shape, budget)) if node.states else -_LAST
-            if not has_others and not (budget and budget.is_used_up):
-                self.merits[key] = found
+            states = self._states(node, node.row, budget)
+            shape = self.kinds[kind].shape
+            found = merit_of(judged_after(self.judge, shape, node.node_class, states, budget)) if states else -_LAST
+            if not (budget and budget.is_used_up):
+                self._merits[key] = found
         return found
+
+
+@dataclass(slots=True)
+class _TriedPlaces:
+    """Tries every node for every pod of *pods*; `chosen` has the places in the end. *last_step*: it gives up there."""
+
+    plan: GangPlan
+    pods: Sequence[int]
+    nodes: Sequence[PlannedNode]
+    budget: Budget | None
+    last_step: int
+    chosen: list[tuple[str, int]] = field(default_factory=list)
+    _alike: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _kinds_of: list[int] = field(default_factory=list)
+    _used: dict[int, Row] = field(default_factory=dict)
+    _failed: set[tuple[object, ...]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Number the nodes so that those that are equally good for every pod have the same number."""
+        self._kinds_of = [self._alike.setdefault(node.signature, len(self._alike)) for node in self.nodes]
+
+    def place(self, number: int, first: int) -> bool:
+        """Place the pods from *number* on. Pods of one kind go to nodes in their order, from *first* on."""
+        if number == len(self.pods):
+            return True
+        state = number, first, frozenset(Counter((self._kinds_of[at], row) for at, row in self._used.items()).items())
+        if state in self._failed:
+            return False
+        kind, tried = self.pods[number], set[tuple[int, Row]]()
+        for at in range(first, len(self.nodes)):
+            node = self.nodes[at]
+            like = self._kinds_of[at], node.row
+            if kind not in node.merits or like in tried:
+                continue
+            tried.add(like)
+            self.plan.steps += 1
+            if self.plan.steps > self.last_step or self.plan.out_of_time():
+                return False
+            refusal, row = self.plan.row_with(node, kind, self.budget)
+            if not refusal and self._go_on(number, at, row):
+                return True
+        self._failed.add(state)
+        return False
+
+    def _go_on(self, number: int, at: int, row: Row) -> bool:
+        node, kind = self.nodes[at], self.pods[number]
+        earlier, was_used = node.row, at in self._used
+        node.row = self._used[at] = row
+        self.chosen.append((node.name, kind))
+        if self.place(number + 1, at if self.pods[number + 1 : number + 2] == [kind] else 0):
+            return True
+        self.chosen.pop()
+        node.row = earlier
+        if was_used:
+            self._used[at] = earlier
+        else:
+            del self._used[at]
+        return False
 
 
 def merit_of(judgement: Judgement) -> int:

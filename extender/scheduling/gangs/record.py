@@ -3,8 +3,8 @@
 A place is room for one pod on one node. A pod that comes to filter claims a place. Until then the place is spare.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 from typing import Final
@@ -72,32 +72,71 @@ class Hold:
 class HeldPlace:
     """Room for one pod of the shape. `node_name`: "" for a pod that needs none on a certain node.
 
-    `seen_at`: when the pod that claims it last came to filter. `leads`: this pod is bound before the others come.
+    `rank`: of the places of the group on a node, those with lower ranks must be used first. `seen_at`: when the pod
+    that claims it last came to filter. `leads`: this pod is bound before the others come.
     """
 
     node_name: str
     shape: PodShape
+    rank: int = 0
     seen_at: float = -inf
     leads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of the group that came to filter, last at `seen_at`. `is_alone`: no two such pods can be on one node."""
+
+    shape: PodShape
+    is_alone: bool
+    seen_at: float
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPlan:
+    """Places for a pod (`own`), for other pods that keep theirs (`claims`, by UID), and for those that must come first.
+
+    The last of `spare` are for pods that have not come at all.
+    """
+
+    own: HeldPlace
+    claims: Mapping[str, HeldPlace]
+    spare: Sequence[HeldPlace]
+
+    def after(self, before: Mapping[str, HeldPlace], now: Mapping[str, HeldPlace]) -> "HeldPlan":
+        """The plan, if pods had the places *before* when it began, and have those of *now*.
+
+        A pod that was bound since then needs its place no longer. One that took a spare place takes one of the plan.
+        """
+        spare, claims = list(self.spare), {uid: place for uid, place in self.claims.items() if uid in now}
+        for uid, place in now.items():
+            if uid in claims or before.get(uid) == place:
+                continue
+            same = (each for each in spare if each.node_name == place.node_name and each.shape.key == place.shape.key)
+            if (found := next(same, None)) is not None:
+                spare.remove(found)
+                claims[uid] = replace(place, rank=found.rank)
+        return HeldPlan(self.own, claims, spare)
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
     """The group did not fit: only `fit` of its pods did. `why`: how many nodes refuse one more pod, by reason.
 
-    `inputs`: the pod, nodes and states of the call; equal values mean an equal result until `same_until`. Until
-    `any_until` no other plan is made either: plans take at most a part of the time.
+    `guessed`: how many pods had not come, and counted as copies of one that had.
+    `inputs`: the pod, nodes and states of the call; equal values mean an equal result until `same_until`.
     """
 
     fit: int
     why: Mapping[str, int]
+    guessed: int
     inputs: object
     same_until: float
-    any_until: float
 
     def holds(self, inputs: object, now: float) -> bool:
         """Whether this result stands for a call with these inputs."""
-        return now < (self.same_until if self.inputs == inputs else self.any_until)
+        return now < self.same_until and self.inputs == inputs
 
 
 @dataclass(slots=True)
@@ -113,7 +152,8 @@ class GroupRecord:
     Times are seconds of one monotonic clock. `held_since`: when it got its first place. `hold_until`: when places are
     given back next; `open_until`: when all of an open group are. `rests_until`: it gets no places before then.
     `unsettled_since`: since when the end of another pod could leave one of its pods without a place; inf if it cannot.
-    `unfit`: the last plan, if it found too few places.
+    `unfit`: the last plan, if it found too few places. `members`: pods that came to filter, also those that are bound,
+    by UID, at most as many as the size.
     """
 
     key: Key
@@ -134,6 +174,7 @@ class GroupRecord:
     rests_until: float = -inf
     unsettled_since: float = inf
     unfit: Unfit | None = None
+    members: dict[str, Member] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -177,11 +218,29 @@ class GroupRecord:
         return GroupState.HOLDING if self.has_places else GroupState.WAITING
 
     @property
-    def places(self) -> Iterator[tuple[str, HeldPlace]]:
-        """The claimed places with their UIDs, and the spare ones with ""."""
-        yield from self.claims.items()
-        for place in self.spare:
-            yield "", place
+    def places(self) -> Sequence[tuple[str, HeldPlace]]:
+        """The claimed places with their UIDs, and the spare ones with "", in the order in which they must be used."""
+        spare = (("", place) for place in self.spare)
+        return sorted((*self.claims.items(), *spare), key=lambda each: each[1].rank)
+
+    def note(self, uid: str, member: Member) -> None:
+        """Keep the shape of a pod that came to filter.
+
+        If there are too many, one is gone: a pod of the same shape, or else the one that came longest ago. Those with
+        a node or a place are kept.
+        """
+        self.members[uid] = member
+        if len(self.members) > self.size:
+            kept = {uid, *self.claims, *self.bound}
+            others = [each for each in self.members if each not in kept]
+            others.sort(key=lambda each: (self.members[each].shape.key != member.shape.key, self.members[each].seen_at))
+            for each in others[: len(self.members) - self.size]:
+                del self.members[each]
+
+    def waiting(self, uid: str) -> Sequence[Member]:
+        """The other pods that came and have neither a node nor a place, the one that came last first."""
+        found = [m for each, m in self.members.items() if each not in (uid, *self.claims, *self.bound)]
+        return sorted(found, key=lambda member: -member.seen_at)
 
     def missing(self, uid: str) -> int:
         """How many pods have no place: this one, and those that have not come. Not positive: all others have."""

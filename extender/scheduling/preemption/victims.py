@@ -86,7 +86,7 @@ def cheapest_set(
     """
     best: PodSet | None = None
     try:
-        if _largest_size(len(candidates)) < len(candidates):
+        if largest_size(len(candidates)) < len(candidates):
             for found in _greedy_sets(groups, cost, works):
                 best = found if best is None else min(best, found, key=cost)
         for pods in sorted(_small_sets(candidates), key=cost):
@@ -101,11 +101,11 @@ def cheapest_set(
 
 
 def _small_sets(candidates: Sequence[RunningPod]) -> Iterator[PodSet]:
-    for size in range(1, _largest_size(len(candidates)) + 1):
+    for size in range(1, largest_size(len(candidates)) + 1):
         yield from combinations(candidates, size)
 
 
-def _largest_size(count: int) -> int:
+def largest_size(count: int) -> int:
     """The size up to which all sets of *count* pods are at most `MAX_SETS`."""
     sets = size = 0
     while size < count and sets + comb(count, size + 1) <= MAX_SETS:

@@ -8,9 +8,9 @@ Rules of this file
 - Integers only: parts of `FULL`.
 """
 
-from math import isqrt
 from typing import Final
 
+from extender.scheduling.ranking.elementwise import Amount, root
 from extender.scheduling.ranking.outcome import RankedAdmission
 from extender.scheduling.ranking.weights import Weights
 
@@ -32,7 +32,7 @@ def most_allocated(outcome: RankedAdmission, weights: Weights) -> int:
     return sum((FULL - free) * weight for free, weight in shares) // total if total else 0
 
 
-def balanced(outcome: RankedAdmission, weights: Weights) -> int:
+def balanced(outcome: RankedAdmission, weights: Weights) -> Amount:
     """How equally the resources are used: FULL less the weighted standard deviation of their used shares.
 
     At least FULL / 2 (one half of the weight fully used, the other half free); 0 if nothing counts.
@@ -43,7 +43,7 @@ def balanced(outcome: RankedAdmission, weights: Weights) -> int:
         return 0
     mean = sum(free * weight for free, weight in shares) // total
     variance = sum(weight * (free - mean) ** 2 for free, weight in shares) // total
-    return FULL - isqrt(variance)
+    return FULL - root(variance)
 
 
 def _free_shares(outcome: RankedAdmission, weights: Weights) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ Rules of this file
 
 from typing import Final
 
+from extender.scheduling.ranking.elementwise import Amount, greatest, least
 from extender.scheduling.ranking.outcome import Headroom, RankedAdmission
 from extender.scheduling.ranking.weights import Weights
 
@@ -29,20 +30,19 @@ def least_fragmentation(outcome: RankedAdmission, weights: Weights) -> int:
     return -(sum(cost * weight for cost, weight in costs) // total) if total else 0
 
 
-def _cost(before: Headroom, after: Headroom) -> int:
-    largest = before.largest
-    if not largest:
-        return 0
-    taken = before.free - after.free
-    lost = min(taken, max(0, largest - after.largest))
-    return LARGEST_FACTOR * (WHOLE * lost // taken) + _emptiness(before, after, taken * 2 * largest)
+def _cost(before: Headroom, after: Headroom) -> Amount:
+    largest, taken = before.largest, before.free - after.free
+    lost = least((taken, greatest((largest - after.largest,))))
+    # where no NUMA node has anything, nothing is lost
+    most = taken * 2 * greatest((1, largest))
+    return (LARGEST_FACTOR * (WHOLE * lost // taken) + _emptiness(before, after, most)) * (largest > 0)
 
 
-def _emptiness(before: Headroom, after: Headroom, most: int) -> int:
+def _emptiness(before: Headroom, after: Headroom, most: Amount) -> Amount:
     """The decrease of the sum of squares of the free amounts per NUMA node, in thousandths of *most*.
 
     Taking k from a NUMA node with f free lowers the sum by k (2f - k): little if little was left. Devices of several
     NUMA nodes and memory in groups can lower it by more than *most*; that counts as *most*.
     """
     fall = sum(free * free for free in before.aligned) - sum(free * free for free in after.aligned)
-    return max(0, min(WHOLE, WHOLE * fall // most))
+    return greatest((least((WHOLE, WHOLE * fall // most)),))

@@ -22,6 +22,7 @@ from extender.replay.nri.books import Books
 from extender.replay.sets import iter_bits
 from extender.replay.state import CPUState, Device, ManagerState, MemoryState
 from extender.replay.verdict import Admitted, Placement
+from extender.scheduling.ranking.elementwise import Amount, greatest
 
 CPU: Final = "cpu"
 
@@ -112,7 +113,7 @@ class CoarseOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """One resource on one node.
+    """One resource on one node, or on many: then `free` and `aligned` have arrays, see `rows`.
 
     `capacity`: all that pods can ever get, never 0. `free`: what they can get now. `aligned`: for each NUMA node, what
     one container could get from it alone. A device that belongs to several NUMA nodes counts in each, one without
@@ -120,13 +121,13 @@ class Headroom:
     """
 
     capacity: int
-    free: int
-    aligned: tuple[int, ...]
+    free: Amount
+    aligned: tuple[Amount, ...]
 
     @property
-    def largest(self) -> int:
+    def largest(self) -> Amount:
         """The largest request that one NUMA node alone could still serve."""
-        return max(self.aligned, default=0)
+        return greatest(self.aligned)
 
 
 def headrooms_of(kubelet: Kubelet, state: ManagerState) -> Mapping[str, Headroom]:

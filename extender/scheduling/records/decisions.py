@@ -3,7 +3,10 @@
 Rules of this file
 - Noting a call costs little: it keeps the snapshot and the judgements that the answer was made of, and the names packed
   into one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
-- Bounded by the number of calls and of candidates in all calls. The oldest calls are dropped first.
+- Bounded by the number of calls and of candidates in all calls. A pod counts as one for each `NAME_BYTES` of it.
+  The oldest calls are dropped first.
+- Classes that no node has any longer keep memory alive that their nodes decide about. Where that is more than
+  `MAX_RETIRED_BYTES`, the oldest calls lose kubelets and states: their judgements stay, and are no longer replayed.
 - Judgements are by class id. Classes are immutable and hold the state of that moment, so an explanation replays the
   past as it was.
 """
@@ -17,7 +20,7 @@ from weakref import ref
 
 import numpy as np
 
-from extender.cluster.node_class import NodeClass
+from extender.cluster.node_class import NodeClass, RetiredClasses
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.replay.pod import Pod
 from extender.scheduling.cache import Judgements
@@ -34,6 +37,12 @@ MAX_NAMES: Final = 400_000
 
 SLOTS_PER_CANDIDATE: Final = 2
 """How many slots of snapshots are kept for each candidate of a call."""
+
+NAME_BYTES: Final = 40
+MAX_RETIRED_BYTES: Final = 48 << 20
+"""Kubelets and states of nodes in the past. One of a node with 24 pods counts as 36 kB."""
+STRIPPED_AT_ONCE: Final = 20_000
+"""Candidates, which take some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +167,20 @@ def call_about(
     )
 
 
+def _weight(call: Call) -> int:
+    """As how many candidates the call counts."""
+    return call.count + call.pod.weight_bytes // NAME_BYTES
+
+
 class DecisionLog:
     """The calls of the last pods."""
 
-    def __init__(self, max_calls: int = MAX_CALLS, max_names: int = MAX_NAMES) -> None:
+    def __init__(
+        self, max_calls: int = MAX_CALLS, max_names: int = MAX_NAMES, retired: RetiredClasses | None = None
+    ) -> None:
+        self._retired: Final = RetiredClasses() if retired is None else retired
+        self._bare = 0
+        """How many of the oldest calls have classes without kubelet and state."""
         self._max_calls: Final = max_calls
         self._max_names: Final = max_names
         self._by_pod: dict[str, dict[str, Call]] = {}
@@ -185,9 +204,26 @@ class DecisionLog:
             call = self._sparing(call, call.seen)
         self._by_pod[call.pod.uid] = {**self._by_pod.pop(call.pod.uid, {}), call.verb: call}
         self._order.append(call)
-        self._names += call.count
+        self._names += _weight(call)
         while len(self._order) > 1 and (len(self._order) > self._max_calls or self._names > self._max_names):
             self._forget(self._order.popleft())
+        if self._retired.added_bytes > MAX_RETIRED_BYTES // 16 and self._retired.held_bytes() > MAX_RETIRED_BYTES:
+            self._strip()
+
+    def _strip(self) -> None:
+        """Take kubelets and states out of some of the oldest calls that have them: see the file's rules."""
+        bare: dict[int, NodeClass] = {}
+        left = STRIPPED_AT_ONCE
+        while left > 0 and self._bare < len(self._order):
+            call = self._order[self._bare]
+            left -= 1 + call.count
+            if call.classes is not None:
+                seen = tuple(bare.setdefault(each.id, NodeClass(id=each.id)) for each in call.classes)
+                self._order[self._bare] = stripped = replace(call, seen=seen)
+                calls = self._by_pod.get(call.pod.uid, {})
+                if calls.get(call.verb) is call:
+                    calls[call.verb] = stripped
+            self._bare += 1
 
     def _sparing(self, call: Call, snapshot: ClusterSnapshot) -> Call:
         """The call with its snapshot; with the classes of its candidates alone if the snapshot would keep much more.
@@ -207,7 +243,8 @@ class DecisionLog:
         return call
 
     def _forget(self, call: Call) -> None:
-        self._names -= call.count
+        self._names -= _weight(call)
+        self._bare = max(0, self._bare - 1)
         self.forgotten += 1
         calls = self._by_pod.get(call.pod.uid)
         if calls is not None and calls.get(call.verb) is call:

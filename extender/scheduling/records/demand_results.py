@@ -101,4 +101,10 @@ def _placement(settled: SettledPod, broken: BrokenDemand, words: str, now: float
 
 def words_of(demand: Demand) -> str:
     """The demand in the words of its annotations."""
-    return ", ".join(str(each) for each in (demand.alignment, demand.scope, demand.memory) if each is not None)
+    words = [_words(demand.alignment, demand.scope, demand.memory, demand.resources)]
+    words += [f"{name}: {_words(own.alignment, own.memory, own.resources)}" for name, own in demand.containers]
+    return "; ".join(filter(None, words))
+
+
+def _words(*parts: str | tuple[str, ...] | None) -> str:
+    return ", ".join(" and ".join(each) if isinstance(each, tuple) else each for each in parts if each is not None)

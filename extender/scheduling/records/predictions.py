@@ -5,7 +5,8 @@ Rules of this file
 - If several outcomes were predicted for a pod, the prediction agrees if one of them happened.
 - Placements are compared only if all possible outcomes were predicted. Otherwise the kubelet may have done one of the
   others, and the result is `unsettled`.
-- Predictions for a node that had not reported yet count, but not against the node.
+- Predictions for a node that had not reported yet count, but not against the node. The same is true for pods that this
+  service did not offer the node for: their authors choose what the kubelet meets there.
 - Refusals that do not come from the managers (predicates, eviction, shutdown) do not show whether the replay is right.
 """
 
@@ -20,7 +21,7 @@ from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.replay.nri.admission import NriContainerKind
 from extender.replay.pod import ContainerKind
 from extender.replay.state import Device
-from extender.replay.verdict import Admitted, Certainty, Reason
+from extender.replay.verdict import MANAGERS_REASONS, Admitted, Certainty
 from extender.scheduling.records.demand_results import DemandResults
 from extender.scheduling.records.kubelet_rules import Behaviour, KubeletBehaviours, RuleSetting
 from extender.scheduling.records.prediction_texts import predicted_words, reported_words
@@ -47,7 +48,7 @@ class Result(StrEnum):
 
 
 DISAGREEING: Final = frozenset({Result.PLACEMENT, Result.FALSE_ADMIT, Result.FALSE_REFUSAL})
-_REASONS: Final = frozenset({*Reason, "CreateContainerError"})
+_REASONS: Final = frozenset({*MANAGERS_REASONS, "CreateContainerError"})
 _SAYS_NOTHING: Final = frozenset({Result.OTHER, Result.UNSETTLED})
 
 
@@ -97,7 +98,7 @@ class Audit:
         """Count the outcome of one pod; returns what it was counted as."""
         kind = _kind_of(settled)
         self.counts[kind] += 1
-        if kind.result not in _SAYS_NOTHING and not settled.kubelet.borrowed:
+        if kind.result not in _SAYS_NOTHING and settled.is_ours and not settled.kubelet.borrowed:
             results = self._nodes.pop(settled.node_name, deque(maxlen=self._window))
             results.append(kind.result)
             self._nodes[settled.node_name] = results

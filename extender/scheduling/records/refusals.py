@@ -5,11 +5,14 @@ late, the kubelet differs from its rules, or others refuse the pod (`OutOfcpu`, 
 pile up on one node.
 
 Rules of this file
+- Only refusals of the kubelet's managers and of the NRI policy are noted.
+- A refusal of a pod that this service offered the node for counts for every pod of the shape, any other one for pods of
+  its namespace: whoever names a node in a pod's spec chooses which kubelet refuses it.
 - A refusal counts for `seconds`, from when the watch showed it; a new one counts anew.
-- Bounded: `MAX_KEPT` refusals. The shape that was refused longest ago is dropped first.
+- Bounded: `MAX_KEPT` refusals of each of these two kinds. The shape that was refused longest ago is dropped first.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,12 +37,11 @@ class RecentRefusals:
 
     def __init__(self, seconds: float) -> None:
         self._seconds: Final = seconds
-        self._by_shape: dict[object, dict[str, RecentRefusal]] = {}
-        """The refusals of each shape by node; the shape that was refused last is the last."""
-        self._held = 0
+        self._of_ours: Final = _Refusals()
+        self._of_others: Final = _Refusals()
 
-    def note(self, node_name: str, pod: Pod, reason: str, now: float) -> None:
-        """The node's kubelet has refused the pod."""
+    def note(self, node_name: str, pod: Pod, reason: str, now: float, *, is_ours: bool) -> None:
+        """The node's kubelet has refused the pod. *is_ours*: this service offered the node for it."""
         if not self._seconds:
             return
         refusal = RecentRefusal(
@@ -49,29 +51,45 @@ class RecentRefusals:
             reason=reason,
             until=now + self._seconds,
         )
-        nodes = self._by_shape.pop(pod.shape, {})
-        self._held += node_name not in nodes
-        nodes[node_name] = refusal
-        self._by_shape[pod.shape] = nodes
-        self._drop(now)
+        if is_ours:
+            self._of_ours.put(pod.shape, refusal, now)
+        else:
+            self._of_others.put((pod.namespace, pod.shape), refusal, now)
 
     def nodes(self, pod: Pod, now: float) -> Collection[str]:
-        """The nodes that have just refused a pod of this shape."""
-        if not self._by_shape:
-            return ()
-        refusals = self._by_shape.get(pod.shape, {}).values()
-        return [refusal.node_name for refusal in refusals if refusal.until > now]
+        """The nodes that have just refused a pod of this shape, as far as that counts for this pod."""
+        shape = pod.shape if self._of_ours.kept or self._of_others.kept else ()  # each filter call asks
+        return self._of_ours.nodes(shape, now) | self._of_others.nodes((pod.namespace, shape), now)
 
     def all(self, now: float) -> list[RecentRefusal]:
         """Every refusal that counts, the newest last."""
-        found = [refusal for nodes in self._by_shape.values() for refusal in nodes.values() if refusal.until > now]
-        return sorted(found, key=lambda refusal: refusal.until)
+        return sorted([*self._of_ours.all(now), *self._of_others.all(now)], key=lambda refusal: refusal.until)
 
-    def _drop(self, now: float) -> None:
-        """Drop the oldest shapes: those whose refusals count no more, and those above the limit."""
-        while self._by_shape:
-            shape, nodes = next(iter(self._by_shape.items()))
-            if self._held <= MAX_KEPT and any(refusal.until > now for refusal in nodes.values()):
+
+class _Refusals:
+    """Refusals by what they count for, and by node; what was refused last is the last."""
+
+    def __init__(self) -> None:
+        self.kept: Final[dict[object, dict[str, RecentRefusal]]] = {}
+        self._count = 0
+
+    def put(self, counts_for: object, refusal: RecentRefusal, now: float) -> None:
+        """Keep a refusal. Drops what counts no more, and the oldest above the limit."""
+        nodes = self.kept.pop(counts_for, {})
+        self._count += refusal.node_name not in nodes
+        nodes[refusal.node_name] = refusal
+        self.kept[counts_for] = nodes
+        while self.kept:
+            oldest, nodes = next(iter(self.kept.items()))
+            if self._count <= MAX_KEPT and any(each.until > now for each in nodes.values()):
                 return
-            del self._by_shape[shape]
-            self._held -= len(nodes)
+            del self.kept[oldest]
+            self._count -= len(nodes)
+
+    def nodes(self, counts_for: object, now: float) -> set[str]:
+        """The nodes of the refusals that count for it."""
+        return {name for name, each in self.kept.get(counts_for, {}).items() if each.until > now}
+
+    def all(self, now: float) -> Iterator[RecentRefusal]:
+        """Every refusal that counts."""
+        return (each for nodes in self.kept.values() for each in nodes.values() if each.until > now)

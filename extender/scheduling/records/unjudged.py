@@ -5,14 +5,20 @@ Rules of this file
 - Bounded: the oldest records are dropped. A class id is never reused, so a record never becomes wrong.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from extender.bounded import BoundedMap
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import Trouble
 
+LOG: Final = logging.getLogger(__name__)
 MAX_CLASSES: Final = 5_000
+MAX_NAMES: Final = 5
+"""How many nodes of a class a log entry names."""
+_MAX_SHAPE: Final = 1_500
+"""Characters of a pod shape in a log entry."""
 
 TROUBLE_TEXTS: Final[Mapping[Trouble, str]] = {
     Trouble.STEPS: "the replay of the kubelet was stopped because it took too many steps",
@@ -50,7 +56,17 @@ class UnjudgedClasses:
         """Why the class could not be judged; None if it could."""
         return self._notes.get(class_id)
 
-    def is_heavy(self, class_id: int) -> bool:
-        """Whether a replay of the class was stopped, after `MAX_STEPS` or because a call had no more time."""
-        note = self._notes.get(class_id)
-        return note is not None and note.trouble is not Trouble.DEFECT
+
+def log_unjudged(class_id: int, names: Iterable[str], trouble: Trouble, pod: Pod, detail: str) -> None:
+    """Log that a class could not be judged. *names*: some of its nodes. *detail*: of a defect."""
+    LOG.log(
+        logging.ERROR if trouble is Trouble.DEFECT else logging.WARNING,
+        "class of nodes not judged trouble=%s class=%d nodes=%s pod=%s/%s shape=%s%s",
+        trouble.value,
+        class_id,
+        ",".join(names),
+        pod.namespace,
+        pod.name,
+        repr(pod.shape)[:_MAX_SHAPE],
+        f"\n{detail}" if detail else "",
+    )

@@ -53,8 +53,8 @@ function restarted(pod) {
 }
 
 /** @param {any} answer */
-function room({ result, plans, searched }) {
-  if (result === "none") return [headline("never", `No plan was found (${number(searched)} tried)`)];
+function room({ result, plans, searched, blocked }) {
+  if (result === "none") return [headline("never", `No plan was found (${number(searched)} tried)`), h("ul", {}, blocked.map((/** @type {string} */ each) => h("li", {}, each)))];
   if (result === "fits") return [headline("yes", "A node aligns the pod now"), node(plans[0].node), places(plans[0].containers)];
   return [
     headline("yes", `${plural(plans[0].evictions.length, "eviction")} can open an aligned place`),
@@ -66,7 +66,7 @@ function room({ result, plans, searched }) {
 
 /** @param {any[]} evictions */
 function moves(evictions) {
-  return h("ol", {}, evictions.map((each) => h("li", {}, `Evict ${each.pod} on `, node(each.node), "; its replacement fits on ", node(each.to), `, NUMA ${each.numa.join(", ")}`)));
+  return h("ol", {}, evictions.map((each) => h("li", {}, `Evict ${each.pod} on `, node(each.node), "; its replacement fits on ", node(each.to), each.numa.length ? `, NUMA ${each.numa.join(", ")}` : "")));
 }
 
 /** @param {string} title @param {string} text */
@@ -113,7 +113,7 @@ function tune({ configurations, pods, nodes, tried, seed }) {
     pareto(configurations),
     table("Configurations that no other one surpasses", [{ num: "No." }, "Configuration", ...["Admitted", "Aligned", "Split", "Refused", "Stranded CPUs"].map((num) => ({ num })), "At the restart"],
       configurations.map((/** @type {any} */ each, /** @type {number} */ i) => [
-        { num: number(i + 1) }, each.current ? "as it is" : h("div", {}, Object.entries(each.change).map(([name, value]) => h("div", {}, `${name}=${value || "(none)"}`)), each.patches.map((/** @type {any} */ patch) => code(`Change for ${plural(patch.nodes.length, "node")}`, `# nodes: ${patch.nodes.join(", ")}\n${patch.patch}`))),
+        { num: number(i + 1) }, each.current ? "as it is" : h("div", {}, Object.entries(each.change).map(([name, value]) => h("div", {}, `${name}=${value || "(none)"}`)), each.guarantee_ends ? h("div", { class: "hint" }, `Ends the guarantee of alignment on ${plural(each.guarantee_ends, "node")}`) : null, each.patches.map((/** @type {any} */ patch) => code(`Change for ${plural(patch.nodes.length, "node")}`, `# nodes: ${patch.nodes.join(", ")}\n${patch.patch}`))),
         ...[each.admitted_least === each.admitted_most ? number(each.admitted) : `${number(each.admitted)} (${each.admitted_least}-${each.admitted_most})`,
           ...[each.aligned, each.split, each.refused, each.stranded_cpus].map(number)].map((num) => ({ num })),
         each.restart ? restartOf(each.restart) : each.current ? "" : "not checked",

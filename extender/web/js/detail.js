@@ -206,7 +206,7 @@ function certainty(node) {
 
 /** @param {any} node */
 function facts(node) {
-  const facts = [node.kubelet_version, node.resource_policy && "NRI topology-aware",
+  const facts = [node.kubelet_version, node.resource_policy && `NRI ${node.resource_policy}`,
     node.topology_policy && !(node.resource_policy && node.topology_policy === "none") && `${node.topology_policy} / ${node.topology_scope}`,
     node.pods === null ? null : plural(node.pods, "pod")];
   return facts.filter(Boolean).map((text) => tag(text));
@@ -230,6 +230,9 @@ function meaning(node) {
 
 /** What the policy of the container runtime means, and what is known of it. @param {any} node */
 function policyMeaning(node) {
+  if (node.resource_policy !== "topology-aware")
+    return h("p", { class: "hint" }, h("strong", {}, `NRI policy ${node.resource_policy}`),
+      ": a plugin of the container runtime that is not replayed. What it would do with a pod is not known.");
   const knows = node.pools.length ? node.pools[0].containers === null
     ? " Only the amounts that its plugin publishes are known: they prove refusals, and not where a container goes." : ""
     : " Its pools are not known.";

@@ -148,7 +148,8 @@ function poolPlacements(verdict) {
     each.container,
     each.pool,
     [each.cpus ? ranges(each.cpus) : null, each.cpus && each.shared_millicpu ? " + " : null,
-      each.shared_millicpu || !each.cpus ? `${cpus(each.shared_millicpu)} shared` : null],
+      each.shared_millicpu || !each.cpus ? `${cpus(each.shared_millicpu)} shared` : null,
+      each.cpuset === each.cpus ? null : each.cpuset === null ? ", not pinned" : [", runs on ", ranges(each.cpuset)]],
     [`${bytes(each.memory_bytes)} on NUMA ${shortIds(each.memory_numa)}`, each.widens ? `, moves memory of ${plural(each.widens, "container")}` : null],
     Object.values(verdict.containers[each.container]?.devices ?? {}).flat().join(", ") || "none",
   ]));

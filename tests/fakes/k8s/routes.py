@@ -82,7 +82,7 @@ class Routes:
             metadata["continue"] = base64.urlsafe_b64encode(orjson.dumps([revision, last])).decode()
             metadata["remainingItemCount"] = remaining
         head = {"kind": f"{target.resource.kind}List", "apiVersion": target.resource.api_version, "metadata": metadata}
-        body = b'%b,"items":[%b]}' % (orjson.dumps(head)[:-1], b",".join(items))
+        body = b'%b,"items":[%b]}' % (orjson.dumps(head)[:-1], self._store.sent(b",".join(items)))
         return reply(200, body)
 
 

@@ -141,6 +141,14 @@ class Store:
         self.history = history
         self.revision = 1
         self.collections = {r: Collection(r, history) for r in STORED}
+        self.verbatim: dict[bytes, bytes] = {}
+        """JSON that is sent in place of a text (with its quotes): what a client stored and the server never parses."""
+
+    def sent(self, data: bytes) -> bytes:
+        """*data* as it is sent."""
+        for instead, raw in self.verbatim.items():
+            data = data.replace(instead, raw)
+        return data
 
     def clear(self) -> None:
         """Lose everything, the revision too, as after an etcd that was restored from nothing."""

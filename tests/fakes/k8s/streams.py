@@ -88,7 +88,7 @@ class Stream:
             entries = [watcher.backlog.popleft() for _ in range(min(_BATCH, len(watcher.backlog)))]
         sending: list[bytes] = []
         for entry in entries:
-            line = entry.line(self._selector)
+            line = self._store.sent(entry.line(self._selector))
             if line and self._faults.cuts():
                 await self._send(writer, b"".join(sending))
                 await self._cut(writer, line[: len(line) // 2])

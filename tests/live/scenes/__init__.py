@@ -7,6 +7,7 @@ from tests.live.binaries import Binaries
 from tests.live.cluster import Plan, Say
 from tests.live.report import Findings
 from tests.live.scenes import (
+    api_restarts,
     arrivals,
     claims,
     demands,
@@ -38,5 +39,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "demands": demands.play,
     "claims": claims.play,
     "arrivals": arrivals.play,
+    "arrivals-default": arrivals.play_by_default,
+    "api-restarts": api_restarts.play,
     "throughput": throughput.play,
 }

@@ -11,10 +11,10 @@ from random import Random
 
 from tests.live.api import Json
 from tests.live.binaries import Binaries
-from tests.live.book import Entry
+from tests.live.bounds import show_load
 from tests.live.cluster import Cluster, Plan, Say, cluster
 from tests.live.devices import DEMAND, Claims, claiming_pod, numa_of_cpus
-from tests.live.load import Disturb, Round, audit_of, counted, feed, show_audit
+from tests.live.load import Disturb, Round, audit_of, counted, feed
 from tests.live.processes import until
 from tests.live.report import Findings
 from tests.live.workload import create, delete, simple_pod
@@ -57,7 +57,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         events = sum(_is_ours(event) for event in running.plane.api.items(EVENTS))
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {plan.pods or PODS}")
-    placed = [entry for entry in ours.entries if entry.node and _is_placed_by_kubelet(entry)]
+    placed = [entry for entry in ours.entries if entry.node and entry.has_own_cpus]
     annotated = sum(PLACEMENT in entry.pod["metadata"].get("annotations", {}) for entry in placed)
     together, apart = where[0]["together"], where[0]["apart"]
     findings.must("demanding pods with CPUs and device together, with us", together, "at least 1", ok=together > 0)
@@ -66,19 +66,15 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     for counts, whose in zip(where, ("with us", "without us"), strict=True):
         shown = f"{counts['undemanded together']}, {counts['undemanded apart']}"
         findings.show(f"together, apart, of pods that demand nothing: {whose}", shown)
-    findings.must("refused after binding, with us", ours.refused, "0", ok=not ours.tally.refused)
-    findings.show("refused after binding, without us", plain.refused)
-    findings.show("admitted: with us, without", f"{ours.tally.admitted}, {plain.tally.admitted}")
-    findings.show("not placed within 45 s: with us, without", f"{ours.fed.given_up}, {plain.fed.given_up}")
-    findings.show("seconds to binding, median and highest: with us", ours.bind_times)
+    show_load(findings, ours, audit, whose=", with us")
+    findings.show("without us: admitted, refused", f"{plain.tally.admitted}, {plain.refused}")
+    findings.show("not placed within 45 s, without us", plain.fed.given_up)
     findings.show("bind calls by outcome", counted(binds))
     all_are = annotated == len(placed) > 0
     findings.must(
         "bound pods with exclusive CPUs; with the placement", f"{len(placed)}; {annotated}", "all", ok=all_are
     )
     findings.must("events on pods that fit nowhere", events, "at least 1", ok=events > 0)
-    show_audit(findings, audit)
-    findings.details += ours.tally.refusals
     return findings
 
 
@@ -144,8 +140,3 @@ def _wait_for_event(running: Cluster) -> None:
 
 def _is_ours(event: Json, name: str = "") -> bool:
     return event["reason"] == "NoNUMANodeFits" and name in ("", event["involvedObject"]["name"])
-
-
-def _is_placed_by_kubelet(entry: Entry) -> bool:
-    """All Guaranteed pods of the load have exclusive CPUs, and the others have none."""
-    return str(entry.pod["status"].get("qosClass")) == "Guaranteed"

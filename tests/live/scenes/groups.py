@@ -7,8 +7,9 @@ from tests.drill.groups import REST_SECONDS, group_name
 from tests.live.api import Json
 from tests.live.binaries import Binaries
 from tests.live.book import Entry
+from tests.live.bounds import show_load
 from tests.live.cluster import Plan, Say, cluster
-from tests.live.load import audit_of, feed, show_audit
+from tests.live.load import audit_of, feed
 from tests.live.report import Findings
 
 NODES, PODS, LIFE_SECONDS = 12, 300, 12.0
@@ -35,13 +36,9 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     findings.must("groups half-placed, with us", half, "0", ok=not half)
     findings.show("groups of which no pod was placed within 45 s, with us", none)
     findings.show("groups placed whole, half, not at all: without us", ", ".join(map(str, _placed(without.entries))))
-    findings.show("admitted: with us, without", f"{with_us.tally.admitted}, {without.tally.admitted}")
-    findings.must("refused after binding, with us", with_us.refused, "0", ok=not with_us.tally.refused)
-    findings.show("refused after binding, without us", without.refused)
-    findings.show("not placed within 45 s: with us, without", f"{with_us.fed.given_up}, {without.fed.given_up}")
-    findings.show("seconds to binding, median and highest, with us", with_us.bind_times)
-    show_audit(findings, audit)
-    findings.details += with_us.tally.refusals
+    show_load(findings, with_us, audit, whose=", with us")
+    findings.show("without us: admitted, refused", f"{without.tally.admitted}, {without.refused}")
+    findings.show("not placed within 45 s, without us", without.fed.given_up)
     return findings
 
 

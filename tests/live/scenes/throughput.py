@@ -2,7 +2,6 @@
 
 import itertools
 import statistics
-import sys
 from dataclasses import dataclass, replace
 
 from tests.live.api import AsyncApi
@@ -16,7 +15,6 @@ from tests.live.processes import Program, SceneError, until
 from tests.live.report import Findings
 from tests.live.workload import PODS as PATH
 from tests.live.workload import create, simple_pod
-from tests.ports import reserve_port
 
 SIZES = (200, 1000)
 PODS, ROUNDS = 200, 3
@@ -67,18 +65,8 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
 
 
 def _with_echo(running: Cluster, fakes: FakeNodes, mode: str, pods: int) -> Measured:
-    port = reserve_port()
-    log = running.extender.log.with_name("echo.log")
-    command = [
-        sys.executable,
-        "-m",
-        "tests.live.echo",
-        str(port),
-        running.extender.environment["NUMA_EXTENDER_KUBECONFIG"],
-    ]
-    with Program("echo", command, log) as echo:
-        until(lambda: _listens(port), 30, "the echo listens", program=echo)
-        return _measure(running, fakes, mode, pods, f"http://127.0.0.1:{port}", echo)
+    with running.extender.echo() as echo:
+        return _measure(running, fakes, mode, pods, echo.url, echo)
 
 
 def _measure(
@@ -105,10 +93,3 @@ def _measure(
     forget(api, PATH)
     until(lambda: not api.items(PATH), 60, "all pods are gone")
     return Measured(rate, 1000 * used / pods)
-
-
-def _listens(port: int) -> bool:
-    import socket
-
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,8 +1,9 @@
 """Reports that travel as NodeResourceTopology objects through the API server."""
 
 from tests.live.binaries import Binaries
+from tests.live.bounds import show_load
 from tests.live.cluster import Plan, Say, cluster
-from tests.live.load import audit_of, feed, show_audit
+from tests.live.load import audit_of, feed
 from tests.live.report import Findings
 
 NODES, PODS, LIFE_SECONDS = 12, 200, 12.0
@@ -31,10 +32,5 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         findings.show("kube-apiserver", running.plane.version)
     findings.show("nodes, pods", f"{count}, {pods}")
     findings.must("NodeResourceTopology objects", objects, str(count), ok=objects == count)
-    findings.show("admitted", found.tally.admitted)
-    findings.must("refused after binding", found.refused, "0", ok=not found.tally.refused)
-    findings.show("not placed within 45 s", found.fed.given_up)
-    findings.show("seconds to binding, median and highest", found.bind_times)
-    show_audit(findings, audit)
-    findings.details += found.tally.refusals
+    show_load(findings, found, audit)
     return findings

@@ -12,11 +12,14 @@ from extender.replay.nri.cpu_allocator import take_cpus
 from extender.replay.nri.cpu_taking import discover
 from extender.replay.nri.events import Node, Outcome, create, resize, run_pod, set_up, start, stop
 from extender.replay.nri.expressions import Expression
+from extender.replay.nri.globs import PatternError, glob_match
+from extender.replay.nri.hints import container_hints
 from extender.replay.nri.machine import DRAM, HIGH, LOW, PMEM, Machine, MemoryNode
 from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
+from extender.replay.nri.objects import ContainerDevice, Pod, QoS
 from extender.replay.nri.priorities import compare
 from extender.replay.nri.reconfigure import reconfigurations
-from extender.replay.nri.text import PatternError, glob_match, parse_bool, parse_duration, parse_id_list, parse_int
+from extender.replay.nri.text import parse_bool, parse_duration, parse_id_list, parse_int
 from extender.replay.nri.verdict import Refusal
 from extender.replay.sets import format_list, parse_list
 from extender.wire.nri_scenarios import NriStep, config_from_json, container_of, pod_of, resources_of
@@ -466,3 +469,19 @@ def test_of_idle_clusters_those_of_the_smallest_die_that_is_enough_are_taken() -
     taken = take_cpus(discover(replace(plain, cpus=dies)), plain.efficient, 3, LOW)
 
     assert format_list(taken or 0) == "21-23"
+
+
+@pytest.mark.parametrize(("accesses", "hinted"), [(("r", "rw"), False), (("rw", "r"), True), ((None, "rw"), True)])
+def test_the_first_rule_of_a_device_that_is_listed_twice_counts_for_both(
+    accesses: tuple[str | None, str],
+    hinted: bool,  # noqa: FBT001
+) -> None:
+    """Source: pkg/resmgr/cache/container.go isReadOnlyDevice."""
+    found = machine("s-n4c16")
+    known = found.devices[0]
+    listed = [ContainerDevice(known.type, known.major, known.minor, access) for access in accesses]
+    pod = Pod("p", "uid-p", "default", "p", QoS.GUARANTEED, {}, {}, {})
+
+    hints = container_hints(found, pod, "c1", listed, Budget(1_000), wildcard_rule=False)
+
+    assert bool(hints) is hinted

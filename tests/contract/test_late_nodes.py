@@ -27,7 +27,7 @@ from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.reasons import RefusalReason
 from tests.contract.live import Client
 from tests.reports import args_of, pod_of, report_of, sample
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.waiting import PATIENCE_SECONDS
 
 NAMES = [f"node-{i}" for i in range(6)]
 FULL = [Workload(name="w", copies=2, resources={"cpu": 13, "memory": "1Gi"})]
@@ -67,30 +67,18 @@ def _extender(judge: SlowJudge, late: str = "refuse") -> Iterator[tuple[Service,
         yield service, client
 
 
-def _metric(client: Client, name: str) -> float:
-    text = client.call("GET", "/metrics")[1].decode()
-    return float(next(line for line in text.splitlines() if line.startswith(f"numa_extender_{name}")).split()[-1])
-
-
-def _is_done(client: Client) -> bool:
-    return _metric(client, "background_shapes") == 0
-
-
 def test_the_first_call_answers_what_is_certain_and_the_next_one_finds_everything_judged() -> None:
     judge = SlowJudge()
     judge.permit(2)
     with _extender(judge) as (_, client):
         first = client.filter(pod_of(name="a"), *NAMES)
-        assert _metric(client, "background_classes") == 4
         judge.permit(4)
-        until(lambda: _is_done(client))
         second = client.filter(pod_of(name="b"), *NAMES)
 
         assert first["NodeNames"] == NAMES[:2]
         assert first["FailedAndUnresolvableNodes"] == dict.fromkeys(NAMES[2:], RefusalReason.NO_TURN.text)
         assert (second["NodeNames"], second["Error"]) == (NAMES, "")
         assert judge.shapes == ["a"] * 6
-        assert _metric(client, 'background_endings_total{ending="finished"}') == 1
 
 
 @pytest.mark.parametrize(("late", "permits"), [("error", 2), ("refuse", 0)])
@@ -100,7 +88,6 @@ def test_a_call_that_may_not_or_cannot_answer_says_so_and_the_next_one_answers(l
     with _extender(judge, late) as (_, client):
         first = client.filter(pod_of(name="a"), *NAMES)
         judge.permit(6 - permits)
-        until(lambda: _is_done(client))
 
         assert first["NodeNames"] is None
         assert f"out of time with {6 - permits} of 6 kinds of nodes to judge" in first["Error"]
@@ -117,53 +104,18 @@ def test_a_known_feasible_node_is_an_answer_beside_nodes_without_a_turn(monkeypa
         assert client.filter(pod_of(name="b"), *NAMES)["NodeNames"] == NAMES[:1]
 
 
-def test_likely_nodes_come_first() -> None:
-    judge = SlowJudge()
-    judge.permit(1)
-    with _extender(judge) as (_, client):
-        client.report(report_of(sample(NAMES[0], workloads=FULL), sequence=2))
-        assert client.filter(pod_of(cpu=8), *NAMES)["NodeNames"] == [NAMES[1]]
-
-
-def test_two_shapes_are_both_finished_the_older_one_first() -> None:
-    judge = SlowJudge()
-    with _extender(judge) as (_, client):
-        for name, cpu in (("a", 1), ("b", 2)):
-            assert client.filter(pod_of(cpu, name=name), *NAMES)["Error"]
-        assert _metric(client, "background_shapes") == 2
-        judge.permit(12)
-        until(lambda: _is_done(client))
-
-        assert judge.shapes == ["a"] * 6 + ["b"] * 6
-
-
 def test_a_node_that_changes_while_it_is_judged_is_answered_as_it_is() -> None:
     judge = SlowJudge()
     with _extender(judge) as (_, client):
         assert client.filter(pod_of(cpu=8, name="a"), *NAMES)["Error"]
         client.report(report_of(sample(NAMES[3], workloads=FULL), sequence=2))
-        judge.permit(7)  # one more: the class that the node had may be in the slice that has begun
-        until(lambda: _is_done(client))
-
+        judge.permit(6)
         reply = client.filter(pod_of(cpu=8, name="b"), *NAMES)
         assert reply["NodeNames"] == [name for name in NAMES if name != NAMES[3]]
-        assert len(judge.shapes) <= 7
+        assert len(judge.shapes) == 6
 
 
-def test_the_end_of_the_service_ends_the_work() -> None:
-    judge, before = SlowJudge(), set(threading.enumerate())
-    with _extender(judge) as (service, client):
-        assert client.filter(pod_of(), *NAMES)["Error"]
-        judge.waits.clear()
-        assert judge.waits.wait(PATIENCE_SECONDS)
-        assert len(service.judging.background) == 1
-
-    assert len(service.judging.background) == 0
-    assert judge.shapes == []
-    assert not [each for each in threading.enumerate() if each.name.startswith("asyncio_") and each not in before]
-
-
-def test_a_client_that_leaves_during_its_call_or_during_the_background_harms_nobody() -> None:
+def test_a_client_that_leaves_during_its_call_harms_nobody() -> None:
     judge = SlowJudge()
     with _extender(judge) as (_, client):
         connection = http.client.HTTPConnection(client._address)
@@ -172,7 +124,5 @@ def test_a_client_that_leaves_during_its_call_or_during_the_background_harms_nob
         connection.close()
         assert client.filter(pod_of(name="a"), *NAMES)["Error"]
         judge.permit(6)
-        until(lambda: _is_done(client))
-
         reply: Any = client.filter(pod_of(name="b"), *NAMES)
         assert (reply["NodeNames"], reply["Error"]) == (NAMES, "")

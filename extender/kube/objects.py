@@ -1,0 +1,254 @@
+"""Splits replies of the API server into objects, so that each is read by itself. Pure.
+
+The API server passes on what it does not read: managed fields and parameters of claims may be nested 10,000 deep, have
+numbers of any size, and half of a surrogate pair. Parsers refuse that, and would refuse the whole list for one object.
+
+Rules of this file
+- Objects are split by a parser that skips their content. Where it refuses, they are split by brackets alone.
+- Managed fields are not read. An object that cannot be parsed is parsed once more without them, and with null for every
+  value that is nested more than `MAX_DEPTH` deep. Nothing that we read is nested that deep.
+- The cost is proportional to the bytes, whatever they are.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypedDict
+
+import msgspec
+import numpy as np
+
+MAX_DEPTH: Final = 64
+MAX_CUTS: Final = 10_000
+"""Values of one object that are replaced by null."""
+_MANAGED: Final = b'"managedFields":['
+_MAX_MANAGED: Final = 16
+"""Lists of managed fields that are looked for. An object has one."""
+_ITEMS: Final = re.compile(rb'"items"\s*:\s*\Z')
+_HALF_PAIR: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_CODES: Final = np.zeros(256, np.int8)
+_CODES[[*b"[{"]], _CODES[[*b"]}"]], _CODES[[*b'"']] = 1, -1, 2
+_QUOTE: Final = 2
+
+Json = Mapping[str, Any]
+
+
+class UnreadableError(ValueError):
+    """The document is not JSON, not of the expected form, or has more than `MAX_CUTS` values that are too deep."""
+
+
+class ListMetadata(msgspec.Struct):
+    """Metadata of a list. `token`: where the next page begins; empty on the last page."""
+
+    version: str = msgspec.field(name="resourceVersion", default="")
+    token: str = msgspec.field(name="continue", default="")
+
+
+class Page(msgspec.Struct):
+    """One page of a list."""
+
+    metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
+    items: list[msgspec.Raw] | None = None
+
+
+class _Metadata(TypedDict, total=False):
+    name: Any
+    namespace: Any
+    uid: Any
+    resourceVersion: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+
+
+class _FullMetadata(_Metadata, total=False):
+    generateName: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+
+
+class _ManagedMetadata(_FullMetadata, total=False):
+    managedFields: Any
+
+
+class _WatchedObject(TypedDict, total=False):
+    kind: Any
+    metadata: _FullMetadata
+    spec: Any
+    status: Any
+
+
+class _Topology(TypedDict, total=False):
+    kind: Any
+    metadata: _ManagedMetadata
+    topologyPolicies: Any
+    attributes: Any
+    zones: Any
+
+
+class _PodHeadSpec(TypedDict, total=False):
+    nodeName: Any
+
+
+class _Status(TypedDict, total=False):
+    phase: Any
+    reason: Any
+    message: Any
+    startTime: Any
+
+
+class _PodHead(TypedDict):
+    metadata: _Metadata
+    spec: _PodHeadSpec
+    status: _Status
+
+
+class _Head(TypedDict):
+    metadata: _Metadata
+
+
+OBJECT: Final = msgspec.json.Decoder(_WatchedObject)
+"""Reads the parts of an object that any reader uses; the other parts are skipped."""
+TOPOLOGY: Final = msgspec.json.Decoder(_Topology)
+"""The same for NodeResourceTopology objects."""
+WHOLE: Final = msgspec.json.Decoder(dict[str, Any])
+"""Reads everything."""
+Reader = msgspec.json.Decoder[Any]
+_HEADS: Final[tuple[Reader, ...]] = (msgspec.json.Decoder(_PodHead), msgspec.json.Decoder(_Head))
+_PAGE: Final = msgspec.json.Decoder(Page)
+
+
+class ObjectName(NamedTuple):
+    """What names an object. Each is empty if it is not known."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """NAMESPACE/NAME, or the name of an object without a namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def name_of(head: Json) -> ObjectName:
+    """The names in an object's metadata."""
+    metadata = head.get("metadata")
+    texts = metadata if isinstance(metadata, dict) else {}
+    uid, namespace, name = (texts.get(key) for key in ("uid", "namespace", "name"))
+    return ObjectName(*(each if isinstance(each, str) else "" for each in (uid, namespace, name)))
+
+
+def read_object(raw: bytes | msgspec.Raw, reader: Reader = OBJECT) -> Json:
+    """The object's parts. Raises UnreadableError."""
+    try:
+        return _object(reader.decode(raw))
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return _object(reader.decode(repaired(bytes(raw))))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(str(error)) from error
+
+
+def read_head(raw: bytes | msgspec.Raw) -> Json:
+    """As much as can be read of the names, times, node and phase of an object. Empty if nothing can."""
+    for is_repaired in (False, True):
+        for reader in _HEADS:
+            try:
+                return _object(reader.decode(repaired(bytes(raw)) if is_repaired else raw))
+            except (ValueError, RecursionError):
+                continue
+    return {}
+
+
+def read_page(raw: bytes) -> Page:
+    """One page of a list, with its objects as bytes. Raises UnreadableError."""
+    try:
+        return _PAGE.decode(raw)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        rest, items = _split(raw)
+        page = _PAGE.decode(rest)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(str(error)) from error
+    page.items = [msgspec.Raw(item) for item in items]
+    return page
+
+
+def repaired(raw: bytes) -> bytes:
+    """The document without managed fields, with null for values that are too deep, and without halves of pairs.
+
+    Raises:
+        UnreadableError: too many values are too deep, or brackets do not match.
+    """
+    raw = _HALF_PAIR.sub(rb"\1\\ufffd", raw)
+    at, step, depth = _brackets(raw)
+    raw = b"".join(_without(raw, list(_managed(raw, at, step, depth))))
+    at, step, depth = _brackets(raw)
+    starts = at[(step == 1) & (depth == MAX_DEPTH + 1)]
+    ends = at[(step == -1) & (depth == MAX_DEPTH)]
+    if len(starts) != len(ends) or len(starts) > MAX_CUTS:
+        raise UnreadableError(f"{len(starts)} values are nested more than {MAX_DEPTH} deep")
+    return b"".join(_without(raw, list(zip(starts.tolist(), ends.tolist(), strict=True))))
+
+
+def _object(value: object) -> Json:
+    if isinstance(value, dict):
+        return value
+    raise UnreadableError("not an object")
+
+
+def _brackets(raw: bytes) -> tuple[Any, Any, Any]:
+    """Of each bracket outside strings: its place, 1 if it opens and -1 if it closes, and the depth after it."""
+    plain = raw.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+    codes = _CODES[np.frombuffer(plain, np.uint8)]
+    at = np.flatnonzero(codes)
+    codes = codes[at]
+    counts = (np.cumsum(codes == _QUOTE, dtype=np.int32) & 1 == 0) & (codes != _QUOTE)
+    at, step = at[counts], codes[counts]
+    return at, step, np.cumsum(step, dtype=np.int32)
+
+
+def _managed(raw: bytes, at: Any, step: Any, depth: Any) -> Iterator[tuple[int, int]]:  # noqa: ANN401 - arrays
+    """Where each list of managed fields begins and ends."""
+    found = -1
+    for _ in range(_MAX_MANAGED):
+        found = raw.find(_MANAGED, found + 1)
+        if found < 0:
+            return
+        place = found + len(_MANAGED) - 1
+        i = int(np.searchsorted(at, place))
+        if i < len(at) and at[i] == place and step[i] == 1:
+            length = int(np.argmax(depth[i:] < depth[i]))
+            end = int(at[i + length])
+            yield place, end
+            found = end
+
+
+def _without(raw: bytes, ranges: list[tuple[int, int]]) -> Iterator[bytes]:
+    """The document with null in place of each of *ranges*, which are in order."""
+    done = 0
+    for start, end in ranges:
+        yield raw[done:start]
+        yield b"null"
+        done = end + 1
+    yield raw[done:]
+
+
+def _split(raw: bytes) -> tuple[bytes, list[bytes]]:
+    """A list without its items, and the items. Raises UnreadableError."""
+    at, step, depth = _brackets(raw)
+    for i in np.flatnonzero((step == 1) & (depth == 2))[:MAX_CUTS].tolist():
+        start = int(at[i])
+        if _ITEMS.search(raw, max(0, start - 64), start) is None:
+            continue
+        length = int(np.argmax(depth[i:] < depth[i]))
+        within = slice(i + 1, i + length)
+        starts = at[within][(step[within] == 1) & (depth[within] == 3)]
+        ends = at[within][(step[within] == -1) & (depth[within] == 2)]
+        if length == 0 or len(starts) != len(ends):
+            break
+        items = [raw[a : b + 1] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return raw[: start + 1] + raw[int(at[i + length]) :], items
+    raise UnreadableError("the document is not a list")

@@ -1,0 +1,88 @@
+"""Nodes that filter leaves out for a while, because bind or a kubelet has just refused the pod or one like it there."""
+
+from collections.abc import Callable
+from typing import Final
+
+from extender.cluster.store import NodeStore
+from extender.replay.verdict import Certainty
+from extender.scheduling.api_link import ApiServerLink
+from extender.scheduling.cached_judge import NotReadyError
+from extender.scheduling.feasibility import AVOIDED, LEFT_OUT, Filtered, avoid, without
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.objections import FilterCall, Objection, Objector, refused_as
+from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.records.refusals import RecentRefusals
+
+STARTING: Final = Judgement(RefusalReason.STARTING, Certainty.EXACT)
+NO_OTHER: Final = f"{RefusalReason.STARTING.text}, and no other node can take the pod; try again in some seconds"
+
+
+class JustRefused(Objector):
+    """Objects to nodes whose kubelets have just refused such a pod, as long as another node is feasible."""
+
+    def __init__(self, refusals: RecentRefusals) -> None:
+        self._refusals = refusals
+
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+        """The result without these nodes, or as it is if no other node is feasible."""
+        names = self._refusals.nodes(call.args.pod, call.now)
+        if not names:
+            return None
+        return refused_as(LEFT_OUT, filtered, avoid(filtered, names, call.table, RefusalReason.JUST_REFUSED))
+
+
+class Deferrals(Objector):
+    """Objects to nodes where bind deferred the pod less than *defer_seconds* ago, as long as another node is feasible.
+
+    The pod's nominated node is not left out: victims made room there. *clock*: seconds of a monotonic clock.
+    """
+
+    def __init__(self, defer_seconds: float, clock: Callable[[], float]) -> None:
+        self._defer_seconds, self._clock = defer_seconds, clock
+
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+        """The result without these nodes, or as it is if no other node is feasible."""
+        now = self._clock()
+        deferred = {name for name, at in call.known.deferred_from.items() if now - at < self._defer_seconds}
+        names = deferred - {_nominated_node(call, now)}
+        return refused_as(AVOIDED, filtered, avoid(filtered, names, call.table)) if names else None
+
+
+class StartingKubelets(Objector):
+    """Objects to nodes whose kubelets are stopped or starting: bind refuses a pod there that they would align.
+
+    If no other node is feasible, the answer is an error: kube-scheduler then tries the pod again after its back-off. A
+    refusal could let it wait for minutes, or evict other pods in vain. The pod's nominated node is not left out.
+    """
+
+    def __init__(self, cluster: NodeStore, link: ApiServerLink, clock: Callable[[], float]) -> None:
+        self._cluster, self._link, self._clock = cluster, link, clock
+
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+        """The result without these nodes.
+
+        Raises:
+            NotReadyError: no other node is feasible, and this extender binds.
+        """
+        now = self._clock()
+        starting = () if call.answers is None else self._cluster.starting(now)
+        if not starting or call.answers is None:
+            return None
+        judgements = [call.answers.judgements.get(each.id) for each in self._cluster.classes_of(starting)]
+        names = {
+            name
+            for name, judgement in zip(starting, judgements, strict=True)
+            if judgement is None or judgement.merit is not None  # no kubelet aligns the others
+        }
+        names.discard(_nominated_node(call, now))
+        after = without(filtered, names, RefusalReason.STARTING.text, call.table)
+        if filtered.feasible and not after.feasible:
+            if self._link.binder is None:
+                return None
+            raise NotReadyError(NO_OTHER)
+        return refused_as(STARTING, filtered, after)
+
+
+def _nominated_node(call: FilterCall, now: float) -> str:
+    nomination = call.known.nominated(now)
+    return "" if nomination is None else nomination.node_name

@@ -1,0 +1,92 @@
+"""What filter and bind ask other features: may this pod go to this node now, although the kubelet would admit it?
+
+Filter and bind first judge what the kubelet would do. Then they ask each objector in the order in which `scheduling`
+lists them. The methods have the names of the stages of kube-scheduler's framework. Filter and bind name no feature.
+
+Rules of this file
+- Filter calls `filter` of each objector with the result of the ones before it. An objector only takes nodes away, or
+  gives back a node that was refused for a reason which this feature knows better.
+- Bind calls `pre_bind` and then `permit` of each objector before it judges the node, and `reserve` directly before the
+  room is reserved, with nothing awaited in between. Each attempt ends with `post_bind`, whatever its outcome is.
+- A feature that is switched off is not in the list.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from extender.cluster.name_table import NameTable
+from extender.cluster.pods import KnownPod
+from extender.replay.pod import Pod
+from extender.scheduling.binder import BindOutcome, NotBound
+from extender.scheduling.cached_judge import NodeAnswers
+from extender.scheduling.feasibility import Filtered, newly_refused
+from extender.scheduling.judgement import Judgement
+from extender.wire.scheduler import SchedulerArgs
+
+
+@dataclass(frozen=True, slots=True)
+class FilterCall:
+    """A filter call. `known`: the record of its pod. `answers`: of the nodes; None if no kubelet aligns the pod.
+
+    `table`: the names of all nodes. `now`: seconds of the service's clock, when the call was judged.
+    """
+
+    args: SchedulerArgs
+    known: KnownPod
+    answers: NodeAnswers | None
+    table: NameTable
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """The result of filter after an objector.
+
+    `instead`: the judgement in place of the kubelet's, by name of each node that the objector refuses. `place`: the one
+    node that the pod is offered, where the others are left out without a reason; "" if there is none.
+    """
+
+    filtered: Filtered
+    instead: Mapping[str, Judgement] = field(default_factory=dict)
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BindCall:
+    """One attempt to bind a pod. `known`: the record of the pod when the attempt began."""
+
+    pod: Pod
+    node_name: str
+    known: KnownPod
+
+
+class Objector:
+    """A feature that may object. The methods of this class object to nothing."""
+
+    async def filter(self, _call: FilterCall, _filtered: Filtered, /) -> Objection | None:
+        """The result without the nodes that the feature objects to; None if it leaves the result as it is."""
+        return None
+
+    def pre_bind(self, pod: Pod, _node_name: str, /) -> Pod:
+        """The pod with what the feature knows of it on the node."""
+        return pod
+
+    async def permit(self, _call: BindCall, /) -> NotBound | None:
+        """Why the pod must not be bound to the node now; None if it may be."""
+        return None
+
+    def reserve(self, _call: BindCall, /) -> NotBound | None:
+        """Why the room must not be reserved, because something has changed since `permit`; None if it may be."""
+        return None
+
+    def post_bind(self, _call: BindCall, _outcome: BindOutcome, /) -> None:
+        """The attempt has ended."""
+
+    async def passes_soon(self, _known: KnownPod, _node_name: str, _refused: NotBound, /) -> bool:
+        """Whether bind is likely to succeed within the same call, so that it is worth a wait."""
+        return False
+
+
+def refused_as(judgement: Judgement, before: Filtered, after: Filtered) -> Objection | None:
+    """The objection that made *after* of *before*: each node that it refuses has this judgement. None: no change."""
+    return None if after is before else Objection(after, dict.fromkeys(newly_refused(before, after), judgement))

@@ -1,0 +1,64 @@
+"""The admission of one node, restated for all rows of the free table that give the pod the same answer.
+
+The nodes have equal keys, so each gives the pod the same amounts of the same NUMA nodes. What is left differs, and is
+in the table's columns.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from extender.cluster.free_table import Int64s, RowGroup
+from extender.replay.machine import Machine
+from extender.scheduling.ranking.outcome import CPU, CoarseOutcome, Headroom
+
+Taken = tuple[str, Headroom, Headroom]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOutcome:
+    """A `RankedAdmission` of many nodes: the amounts that are free are arrays, with one for each row."""
+
+    machine: Machine
+    resources: Sequence[Taken]
+
+    def spans(self) -> Iterator[tuple[int, bool]]:
+        """Not known of rows: a merit that follows from the placements is that of their key."""
+        raise NotImplementedError
+
+    def taken(self) -> Iterator[Taken]:
+        """See `RankedAdmission`."""
+        yield from self.resources
+
+
+def rows_outcome(one: CoarseOutcome, group: RowGroup, rows: Int64s) -> RowsOutcome | None:
+    """The admission of all *rows*, which have the key of *one*; None where the columns lack what a merit reads.
+
+    Raises:
+        IdsDecideError: the amounts of *one* depend on ids.
+    """
+    resources = []
+    for name, before, after in one.taken():
+        columns = group.amounts_of(name, rows)
+        if columns is None or not _has_all(one, name):
+            return None
+        places = [one.machine.numa_ids.index(numa) for numa in columns if numa >= 0]
+        gone = [before.aligned[place] - after.aligned[place] for place in places]
+        less = before.free - after.free
+        if places and sum(gone) != less:  # memory of several NUMA nodes leaves none of them to one container
+            return None
+        free = sum(columns.values())
+        aligned = tuple(amounts for numa, amounts in columns.items() if numa >= 0)
+        left = tuple(amounts - taken for amounts, taken in zip(aligned, gone, strict=True))
+        resources.append((name, Headroom(before.capacity, free, aligned), Headroom(after.capacity, free - less, left)))
+    return RowsOutcome(one.machine, resources)
+
+
+def _has_all(one: CoarseOutcome, resource: str) -> bool:
+    """Whether the columns of a resource have all that is free of it, and each NUMA node as strategies count it."""
+    if resource == CPU:
+        return not one.before.layout.options.full_pcpus_only
+    devices = one.before.devices.get(resource)
+    if devices is None:
+        return True
+    ids = set(devices.numa_ids)
+    return all(kind > 0 and kind.bit_length() - 1 in ids for kind, _ in devices.all) or not devices.has_topology

@@ -1,0 +1,106 @@
+"""Makes characters visible that would command a terminal, or hide or reorder text.
+
+Names, messages and values come from nodes, pods and people. Everything that a program prints passes `visible`: its
+standard streams are replaced for as long as it runs, and log lines are formatted with it. The extender uses it too.
+"""
+
+import codecs
+import io
+import json
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TextIO
+
+import click
+
+
+def visible(text: str) -> str:
+    r"""*text* with every character that is not printable as JSON writes it, such as `\u001b`; line breaks stay.
+
+    Printable is what Unicode does not call a control, a format character, a separator (but the space), private or
+    unassigned. So no control character, bidirectional control or zero-width character is left, and JSON stays the same
+    document.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
+
+
+class _VisibleBytes(io.BufferedIOBase):
+    """Takes UTF-8 and writes it to *stream*, visibly."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def writable(self) -> bool:
+        """Whether it can be written to."""
+        return True
+
+    def write(self, data: object) -> int:
+        """Write bytes; returns how many."""
+        raw = bytes(memoryview(data))  # type: ignore[arg-type]  # as io declares it
+        text = visible(self._decoder.decode(raw))
+        encoding = self.stream.encoding or "utf-8"
+        self.stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        return len(raw)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self.stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether the stream is a terminal."""
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        """The stream's descriptor."""
+        return self.stream.fileno()
+
+    def close(self) -> None:
+        """Flush; the stream belongs to others."""
+        self.flush()
+
+
+def _wrapped(stream: TextIO) -> TextIO:
+    below: Any = _VisibleBytes(stream)  # typeshed wants methods of readers too
+    return io.TextIOWrapper(
+        below, "utf-8", errors="backslashreplace", newline="\n", write_through=True, line_buffering=True
+    )
+
+
+def underlying(stream: TextIO) -> TextIO:
+    """The stream below one of `visible_output`, for a writer that makes all text visible itself and adds colours."""
+    below = getattr(stream, "buffer", None)
+    return below.stream if isinstance(below, _VisibleBytes) else stream
+
+
+@contextmanager
+def visible_output() -> Iterator[None]:
+    """Everything that is printed in the context is visible: text, bytes, errors and tracebacks."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_wrapped, before)
+    sys.excepthook = print_exception
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+class VisibleGroup(click.Group):
+    """Commands of a program that prints visible text only."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as click declares it
+        """Run the program."""
+        with visible_output():
+            return super().main(*args, **kwargs)
+
+
+def print_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an exception that ends the program: `sys.excepthook`."""
+    sys.stderr.write(visible("".join(traceback.format_exception(kind, error, trace))))

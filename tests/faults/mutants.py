@@ -1,0 +1,176 @@
+"""The extender with one of its properties undone: each bound of `attack_drill` must then fail under its attack.
+
+`python -m tests.faults.mutants PROPERTY serve …` undoes the property and goes on as `python -m extender serve …`. A
+mutant touches modules, never files. It is for one attack or several, see `OF_ATTACK`.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from math import inf
+from typing import Any, Final
+
+import orjson
+
+
+def objects_are_read_together() -> None:
+    """Every part of an object is read, and one that cannot be read ends the watch."""
+    from extender.kube import source
+
+    def refuse(_self: object, _head: object, _known: object, error: Exception) -> None:
+        raise error
+
+    _put(source.ObjectReader, _instead=refuse)
+    _put(source, read_object=_all_of_it)
+
+
+def _all_of_it(raw: bytes, _reader: object) -> object:
+    return orjson.loads(raw)
+
+
+def annotations_are_parsed_at_once() -> None:
+    """Every annotation is parsed as YAML when a pod is read, whether or not a node needs it."""
+    from extender.wire import nri_pods, pods
+    from extender.wire.documents import build_documents
+
+    @lru_cache(1024)
+    def parsed(text: str) -> Sequence[object]:
+        try:
+            return tuple(build_documents(text, 100_000))
+        except ValueError:
+            return ()
+
+    original = nri_pods.metadata_of
+
+    def eager(labels: object, annotations: object) -> object:
+        for text in (annotations if isinstance(annotations, dict) else {}).values():
+            parsed(str(text))
+        return original(labels, annotations)
+
+    _put(pods, metadata_of=eager)
+
+
+def mirror_pods_stay() -> None:
+    """What a mirror pod says holds room until a report shows the pod."""
+    from extender.cluster import ledger
+
+    def same(ledger: object, _uids: Collection[str]) -> object:
+        return ledger
+
+    def nothing(*_: object, **__: object) -> frozenset[str]:
+        return frozenset()
+
+    _put(ledger, forget_mirrors=same, denied=nothing)
+
+
+def projections_take_what_they_take() -> None:
+    """A change of a node is followed to its end, on the event loop."""
+    from extender.cluster import search_bounds
+
+    _put(search_bounds, SEARCH_STEPS=10**12, LAST_STEPS=10**12, LOOP_STEPS=10**12, LOOP_STEPS_OF_ALL=10**12)
+    _put(search_bounds, MAX_STEPS_OF_ONE=10**9, MAX_WEIGHT=10**12)
+
+
+def globs_are_free() -> None:
+    """A pattern is compared with a text in the product of their lengths, and no step of it is counted."""
+    from extender.replay.nri import globs
+
+    def product(pattern: str, text: str, _budget: object = None) -> bool:
+        row = [True] + [False] * len(text)
+        for character in pattern:
+            if character == "*":
+                for at in range(len(text)):
+                    row[at + 1] = row[at + 1] or (row[at] and text[at] != "/")
+            else:
+                row = [False, *(row[at] and character in (each, "?") for at, each in enumerate(text))]
+        return row[-1]
+
+    _put(globs, glob_match=product)
+
+
+def caches_keep_large_values() -> None:
+    """Caches count what they keep, whatever its size, and no part of a report is too large."""
+    from extender.replay import caches
+    from extender.wire import nri_reports
+
+    _put(caches, WeakValueDictionary=dict)
+    _put(nri_reports, MAX_CONFIG_BYTES=1 << 30)
+
+
+def refusals_count_for_everybody() -> None:
+    """A pod that its kubelet refuses counts for pods of all namespaces, whatever the reason."""
+    from extender.kube import feed
+    from extender.scheduling.records import refusals
+
+    class _Everything(frozenset[str]):
+        def __contains__(self, _reason: object) -> bool:
+            return True
+
+    _put(feed, MANAGERS_REASONS=_Everything())
+    original = refusals.RecentRefusals.note
+
+    def note(self: Any, node_name: str, pod: Any, reason: str, now: float, *, is_ours: bool) -> None:  # noqa: ANN401, ARG001
+        original(self, node_name, pod, reason, now, is_ours=True)
+
+    _put(refusals.RecentRefusals, note=note)
+
+
+def held_room_is_checked_to_the_end() -> None:
+    """A call for another pod checks all places that are held, on the event loop."""
+    from extender.scheduling.gangs import held_room
+
+    _put(held_room, LOOP_STEPS=inf, ROOM_STEPS=inf, LOOP_CONTAINERS=10**9, STEPS_A_SECOND=10**12)
+
+
+def caches_of_a_cpu_may_repeat() -> None:
+    """A CPU may name one cache as often as it likes."""
+    from extender.wire import nri_reports
+
+    _put(nri_reports, MAX_CACHES_A_CPU=10**9)
+
+
+def the_newest_sibling_answers() -> None:
+    """A new node is judged as the newest one of its kind."""
+    from extender.kube import likeness
+
+    _put(likeness, model_of=lambda compared: compared[0] if compared else None, excess=lambda *_: "")
+
+
+OF_ATTACK: Final[Mapping[str, Callable[[], None]]] = {
+    "B1 deep pod": objects_are_read_together,
+    "B1 deep claim": objects_are_read_together,
+    "B2 annotations": annotations_are_parsed_at_once,
+    "B2 annotations, NRI": annotations_are_parsed_at_once,
+    "B2 slow YAML": annotations_are_parsed_at_once,
+    "B3 mirror pods": mirror_pods_stay,
+    "B4 grants": projections_take_what_they_take,
+    "B5 pods in flight": projections_take_what_they_take,
+    "B6 globs of a pod": globs_are_free,
+    "B6 globs of a node": globs_are_free,
+    "B7 configurations": caches_keep_large_values,
+    "B8 refusals": refusals_count_for_everybody,
+    "S1 held groups": held_room_is_checked_to_the_end,
+    "S2 caches": caches_of_a_cpu_may_repeat,
+    "S3 tolerations": objects_are_read_together,
+    "S4 sibling": the_newest_sibling_answers,
+}
+"""By the name of the attack that it must be seen under."""
+
+
+def _put(where: Any, **values: object) -> None:  # noqa: ANN401 - a module or a class
+    """Replace names that exist: a mutant of what was renamed must not pass unseen."""
+    for name, value in values.items():
+        assert hasattr(where, name), f"{where.__name__} has no {name}"
+        setattr(where, name, value)
+
+
+def main(name: str, arguments: list[str]) -> None:
+    """Undo the property of this name, and run the extender."""
+    {each.__name__: each for each in OF_ATTACK.values()}[name]()
+    sys.argv = ["numa-extender", *arguments]
+    importlib.import_module("extender.__main__").main()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

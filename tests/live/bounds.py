@@ -1,0 +1,57 @@
+"""What every load that is scheduled with the extender must show: a scene in which nothing happens must fail."""
+
+import math
+from collections import Counter
+from typing import Final
+
+from tests.live.load import Round, counted, show_audit
+from tests.live.report import Findings
+
+ADMITTED: Final = 0.9
+"""Of the pods of a load, kubelets admit at least this share. The others end first, or their node does."""
+NOT_PLACED: Final = 0.05
+"""Near capacity at most this share of the pods waits longer than the feeder does."""
+UNFORESEEN: Final = 0.03
+"""At most this share may be refused by the first list of a kubelet that nobody could know to have stopped."""
+
+
+def show_load(
+    findings: Findings,
+    found: Round,
+    audit: Counter[str] | None,
+    *,
+    whose: str = "",
+    admitted: float = ADMITTED,
+    not_placed: float = NOT_PLACED,
+    excuses_unforeseen: bool = False,
+) -> None:
+    """The rows of a load.
+
+    *audit*: the counts of /v1/audit; None: the scene lost them with an extender that was killed. *whose*: added to the
+    names of the rows. *admitted*, *not_placed*: shares of the pods. *excuses_unforeseen*: pods that were bound before a
+    report could say that their kubelet had stopped are bounded by `UNFORESEEN`, and no other pod may be refused.
+    """
+    pods = found.fed.created
+    least, most = math.ceil(admitted * pods), math.floor(not_placed * pods)
+    findings.must(f"admitted{whose}", found.tally.admitted, f"at least {least}", ok=found.tally.admitted >= least > 0)
+    unforeseen, total = len(found.refused_unforeseen), found.tally.refused.total()
+    if excuses_unforeseen:
+        allowed = math.floor(UNFORESEEN * pods)
+        findings.must(f"refused after binding{whose}", found.refused, f"at most {allowed}", ok=total <= allowed)
+        what = "of these bound later than 1 s after their kubelet stopped"
+        findings.must(f"{what}{whose}", total - unforeseen, "0", ok=total <= unforeseen)
+    else:
+        findings.must(f"refused after binding{whose}", found.refused, "0", ok=not total)
+    late, patience = found.fed.given_up, found.fed.patience_seconds
+    findings.must(f"not placed within {patience:.0f} s{whose}", late, f"at most {most}", ok=late <= most)
+    findings.show(f"seconds to binding, median and highest{whose}", found.bind_times)
+    if audit is not None:
+        show_audit(findings, audit, pods)
+    findings.details += found.tally.refusals
+
+
+def show_binds(findings: Findings, binds: Counter[str], failure: str, share: float) -> None:
+    """Bind calls by outcome. At most this share of them may have failed for this reason."""
+    most = math.floor(share * binds.total())
+    findings.show("bind calls by outcome", counted(binds))
+    findings.must(f"bind calls refused: {failure}", binds[failure], f"at most {most}", ok=binds[failure] <= most)

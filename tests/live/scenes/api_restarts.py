@@ -1,0 +1,112 @@
+"""The API server restarted under a light load: waits of pods beside those with an extender that only answers."""
+
+import statistics
+import threading
+import time
+from random import Random
+
+from tests.live.api import Json
+from tests.live.binaries import Binaries
+from tests.live.book import Entry
+from tests.live.bounds import show_load
+from tests.live.cluster import Cluster, Plan, Say, cluster
+from tests.live.load import Disturb, Round, audit_of, counted, feed
+from tests.live.report import Findings
+from tests.live.workload import simple_pod
+
+NODES, PODS, LIFE_SECONDS = 12, 250, 10.0
+LOAD, CPUS = 0.5, 2
+"""Of the cluster's CPUs, and of each pod: there is always room, so that a pod waits for nothing but the fault."""
+AFTER_SECONDS, PAUSE_SECONDS = 12.0, (1.0, 4.0)
+"""Pods are counted until so long after the server is ready again; between that and the next kill."""
+AWAY_SECONDS = (0.1, 2.0)
+ALLOWED_SECONDS = 2.0
+"""The wait of the slowest tenth may be longer than the echo's by this."""
+
+Windows = list[tuple[float, float]]
+"""Each fault, from the kill to the end of what is counted."""
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """The same pods and the same pauses with both extenders, one after the other, in one cluster."""
+    findings = Findings("api-restarts")
+    with cluster(binaries, plan, say, nodes=NODES) as running:
+        ours, our_faults = _feed(running, plan, "ours", running.extender.url)
+        audit, binds = audit_of(running.extender, say), running.extender.binds()
+        with running.extender.echo() as echo:
+            theirs, their_faults = _feed(running, plan, "echo", echo.url)
+        findings.show("kube-apiserver", running.plane.version)
+        findings.show("nodes, pods", f"{len(running.nodes.all)}, {plan.pods or PODS}")
+    waits, echo_waits = waits_in(ours.entries, our_faults), waits_in(theirs.entries, their_faults)
+    faults = f"{len(our_faults)}, {len(their_faults)}"
+    findings.must("restarts of the API server: ours, echo", faults, "at least 1", ok=bool(our_faults and their_faults))
+    findings.show("pods that met one: ours, echo", f"{len(waits)}, {len(echo_waits)}")
+    findings.show("seconds to binding, their median, p90, longest: echo", shown(echo_waits))
+    limit = p90(echo_waits) + ALLOWED_SECONDS
+    findings.must(
+        "seconds to binding, their median, p90, longest: ours",
+        shown(waits),
+        f"p90 at most {limit:.1f}",
+        ok=bool(waits) and p90(waits) <= limit,
+    )
+    show_load(findings, ours, audit, not_placed=0.0)
+    findings.show("bind calls by outcome", counted(binds))
+    return findings
+
+
+def waits_in(entries: list[Entry], faults: Windows) -> list[float]:
+    """Seconds to binding of the pods that waited in one of the windows; those that were never bound: until the end."""
+    found = []
+    for each in entries:
+        until = each.bound_at or each.ended_at or time.monotonic()
+        if any(each.created_at <= end and until >= start for start, end in faults):
+            found.append(until - each.created_at)
+    return sorted(found)
+
+
+def p90(waits: list[float]) -> float:
+    """What nine tenths do not exceed; 0 where there are too few."""
+    return statistics.quantiles(waits, n=10, method="inclusive")[-1] if len(waits) > 1 else 0.0
+
+
+def shown(waits: list[float]) -> str:
+    """Median, slowest tenth, longest."""
+    return f"{statistics.median(waits):.2f}, {p90(waits):.2f}, {waits[-1]:.2f}" if waits else "none"
+
+
+def _feed(running: Cluster, plan: Plan, name: str, url: str) -> tuple[Round, Windows]:
+    faults: Windows = []
+    running.scheduler.configure(url)
+    with running.scheduler:
+        found = feed(
+            running,
+            name,
+            seed=plan.seed,
+            pods=plan.pods or PODS,
+            life_seconds=plan.seconds or LIFE_SECONDS,
+            disturb=_restart(running, Random(plan.seed), faults),
+            prepare=_make_small,
+            load=LOAD,
+        )
+    return found, faults
+
+
+def _make_small(pods: list[Json]) -> None:
+    for pod in pods:
+        pod["spec"] = simple_pod("", CPUS)["spec"]
+
+
+def _restart(running: Cluster, random: Random, faults: Windows) -> Disturb:
+    def disturb(enough: threading.Event) -> None:
+        server = running.plane.apiserver
+        while not enough.wait(random.uniform(*PAUSE_SECONDS)):
+            running.say(f"kill -9 {server.name}")
+            started = time.monotonic()
+            server.kill()
+            enough.wait(random.uniform(*AWAY_SECONDS))
+            server.start()
+            running.plane.wait_until_ready()
+            faults.append((started, time.monotonic() + AFTER_SECONDS))
+            enough.wait(AFTER_SECONDS)
+
+    return disturb

@@ -1,0 +1,118 @@
+"""A scene in which nothing happens fails: outcomes recorded on the real parts, judged by the bounds of the scenes."""
+
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from tests.live.book import Entry
+from tests.live.bounds import show_binds, show_load
+from tests.live.load import Round
+from tests.live.mutants import MUTANTS
+from tests.live.report import Findings
+from tests.live.scenes import SCENES
+from tests.live.scenes.api_restarts import p90, waits_in
+from tests.live.scenes.arrivals import ADMITTED as OF_ARRIVALS
+from tests.live.tally import Tally
+from tests.live.workload import Fed, simple_pod
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Counts of one run of `mixed`. `broken`: the rows that must break in every scene, by their first words."""
+
+    fed: Fed
+    admitted: int
+    refused: Mapping[str, int] = field(default_factory=dict)
+    audit: Mapping[str, int] = field(default_factory=dict)
+    broken: frozenset[str] = frozenset()
+
+    def judged(self, *, with_audit: bool = True, **options: Any) -> set[str]:
+        """The rows whose bounds break."""
+        findings = Findings("recorded")
+        found = Round(self.fed, Tally(admitted=self.admitted, refused=Counter(self.refused)))
+        show_load(findings, found, Counter(self.audit) if with_audit else None, **options)
+        return {row.what.split(" ")[0] for row in findings.rows if not row.ok}
+
+
+UNCHANGED: Final = Recorded(Fed(300, 1), 299, audit={"agreed": 275})
+OF_MUTANTS: Final = {
+    "refuses_all": Recorded(Fed(40, 40), 0, broken=frozenset({"admitted", "not"})),
+    "passes_all": Recorded(
+        Fed(60), 53, {"TopologyAffinityError": 7}, audit={"agreed": 53}, broken=frozenset({"refused"})
+    ),
+}
+"""By the name of the mutant: `make live LIVE='--scene mixed --mutant NAME --nodes 6'`, with 40 and 60 pods."""
+OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
+    "as it is": {},
+    "arrivals": {"admitted": OF_ARRIVALS},
+    "kills": {"not_placed": 0.0},
+    "replicas": {"with_audit": False},
+    "restarts": {"excuses_unforeseen": True},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_an_extender_as_it_is_passes(options: dict[str, Any]) -> None:
+    broken = UNCHANGED.judged(**options)
+    assert broken == ({"not"} if options.get("not_placed") == 0 else set())  # `kills` waits longer than `mixed`
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_breaks_the_bounds_of_every_load(mutant: str, options: dict[str, Any]) -> None:
+    recorded = OF_MUTANTS[mutant]
+    assert recorded.broken <= recorded.judged(**options)
+
+
+@pytest.mark.parametrize("pods", [1, 30, 300])
+def test_an_empty_run_breaks_the_bounds_whatever_its_size(pods: int) -> None:
+    assert Recorded(Fed(pods), 0).judged() == {"admitted", "predictions"}
+    assert Recorded(Fed(0), 0).judged() == {"admitted", "predictions"}
+
+
+def test_refusals_are_excused_only_where_nobody_could_know() -> None:
+    def judged(*bound_after_stop: float) -> set[str]:
+        entries, stopped = [], {}
+        for number, seconds in enumerate(bound_after_stop):
+            pod = simple_pod(str(number), 1)
+            pod["metadata"]["uid"] = str(number)
+            entries.append(Entry({**pod, "status": {}}, 0.0, ["n"], bound_at=100.0 + seconds))
+            stopped[str(number)] = 100.0
+        tally = Tally(300, refused=Counter(SMTAlignmentError=len(entries)), refused_first=stopped)
+        findings = Findings("recorded")
+        show_load(findings, Round(Fed(300), tally, entries), None, excuses_unforeseen=True)
+        return {row.what.split(" ")[0] for row in findings.rows if not row.ok}
+
+    assert judged(-0.2, 0.9) == set()
+    assert judged(-0.2, 1.1) == {"of"}
+    assert judged(*[0.5] * 10) == {"refused"}
+
+
+def test_bind_calls_that_filter_should_have_spared_are_bounded() -> None:
+    findings = Findings("recorded")
+    show_binds(findings, Counter(bound=290, starting=15), "starting", 0.05)
+    assert findings.ok
+    show_binds(findings, Counter(bound=3, starting=304), "starting", 0.05)
+    assert not findings.ok
+
+
+def test_every_scene_that_feeds_a_load_has_its_bounds() -> None:
+    modules = {name: vars(sys.modules[play.__module__]) for name, play in SCENES.items()}
+    assert [name for name, names in modules.items() if "feed" in names and "show_load" not in names] == []
+    fixed = [name for name, play in SCENES.items() if "ok=True" in inspect.getsource(sys.modules[play.__module__])]
+    assert fixed == []
+
+
+def test_waits_of_a_fault_are_those_of_the_pods_that_met_it() -> None:
+    def entry(created: float, bound: float | None, ended: float | None = None) -> Entry:
+        return Entry({}, created, bound_at=bound, ended_at=ended)
+
+    before, during, after = entry(0, 9), entry(9, 11), entry(31, 32)
+    never = entry(15, None, 60)
+    assert waits_in([before, during, after, never], [(10.0, 30.0)]) == [2, 45]
+    assert p90([float(each) for each in range(11)]) == 9

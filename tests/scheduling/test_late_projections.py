@@ -1,0 +1,211 @@
+"""Projections that take long are computed beside the event loop, and say what they would have said at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.app import make_service
+from extender.cluster import pod_tracker
+from extender.cluster import store as stores
+from extender.cluster.events import PodGone, PodSeen
+from extender.cluster.node_class import NodeClass
+from extender.cluster.search_bounds import LOOP_STEPS
+from extender.cluster.store import NodeStore
+from extender.config.settings import Settings
+from extender.intake.report import observation_of
+from extender.scheduling.binder import BindFailure, NotBound, PodBound
+from extender.wire.reports import read_report
+from tests.api.conftest import Clock
+from tests.cluster.test_search_bounds import calls_of, waiting
+from tests.nri_samples import nri_report
+from tests.observations import observation_of as sample_observation
+from tests.reports import sample
+from tests.scheduling.test_bind import World, failure_of
+
+
+class Gate:
+    """Runs work off the event loop, projections once it is open. `meanwhile`: what happens before each of them."""
+
+    def __init__(self, *, is_open: bool = True) -> None:
+        self.is_open = asyncio.Event()
+        self.asked = 0
+        self.meanwhile: Callable[[], None] = lambda: None
+        if is_open:
+            self.is_open.set()
+
+    async def __call__(self, work: Callable[..., Any], /, *args: Any) -> Any:  # noqa: ANN401
+        if isinstance(work, partial) and work.func is pod_tracker._projected_late:
+            self.asked += 1
+            await self.is_open.wait()
+            self.meanwhile()
+        return await asyncio.to_thread(work, *args)
+
+
+def report(store: NodeStore, name: str = "node-a") -> None:
+    body = orjson.dumps(nri_report(name))
+    store.observe(observation_of(read_report(body, lambda _name: "v1.36.2"), body), 1000.0)
+
+
+def bind_four(store: NodeStore, name: str = "node-a") -> None:
+    """Four unlike pods that wait for their images: every order of them is followed."""
+    for number in range(4):
+        store.apply(PodSeen(name, waiting(number), started=False), now=1000.0)
+
+
+def at_once(*names: str, change: Callable[[NodeStore], None] = bind_four) -> list[NodeClass]:
+    store = NodeStore(stale_after_seconds=1e6, max_nodes=9)
+    for name in names:
+        report(store, name)
+    change(store)
+    return store.classes_of(names)
+
+
+def same(one: NodeClass, other: NodeClass) -> bool:
+    return one.possible.key == other.possible.key
+
+
+def run(story: Callable[[NodeStore, Gate, Any], Awaitable[None]], *, is_open: bool) -> None:
+    async def told() -> None:
+        gate = Gate(is_open=is_open)
+        service = make_service(Settings(question_workers=0), Clock(), offload=gate)
+        report(service.known.nodes)
+        await story(service.known.nodes, gate, service.judging.projections)
+        await service.judging.projections.aclose()
+
+    asyncio.run(told())
+
+
+def test_the_event_loop_does_not_wait_and_the_node_is_changing_until_it_is_done() -> None:
+    async def story(store: NodeStore, gate: Gate, projections: Any) -> None:  # noqa: ANN401
+        bind_four(store)
+        node_class: list[NodeClass] = []
+        assert calls_of(lambda: node_class.extend(store.classes_of(["node-a"]))) < 10 * LOOP_STEPS
+        assert not node_class[0].complete
+        assert store.is_changing("node-a")
+        assert not store.is_admitted("node-a", waiting(0).uid), "nothing is certain"
+        gate.is_open.set()
+
+        assert await projections.settled("node-a", 60)
+
+        assert same(store.classes_of(["node-a"])[0], at_once("node-a")[0])
+        assert store.classes_of(["node-a"])[0].complete
+        assert len(projections) == 0
+
+    run(story, is_open=False)
+
+
+def test_what_happens_meanwhile_is_not_lost() -> None:
+    """Seen red: with a result that counts whatever has happened since."""
+
+    def change(store: NodeStore) -> None:
+        store.apply(PodSeen("node-a", waiting(7), started=False), PodGone("node-a", waiting(0).uid), now=1000.0)
+
+    async def story(store: NodeStore, gate: Gate, projections: Any) -> None:  # noqa: ANN401
+        bind_four(store)
+        store.classes_of(["node-a"])
+        await asyncio.sleep(0)
+        assert gate.asked == 1
+        change(store)
+        gate.is_open.set()
+
+        assert await projections.settled("node-a", 60)
+
+        def all_of_it(other: NodeStore) -> None:
+            bind_four(other)
+            change(other)
+
+        assert same(store.classes_of(["node-a"])[0], at_once("node-a", change=all_of_it)[0])
+
+    run(story, is_open=False)
+
+
+def test_a_new_report_meanwhile_is_not_lost() -> None:
+    async def story(store: NodeStore, gate: Gate, projections: Any) -> None:  # noqa: ANN401
+        bind_four(store)
+        store.classes_of(["node-a"])
+        await asyncio.sleep(0)
+        body = orjson.dumps(nri_report("node-a") | {"sequence": 2})
+        store.observe(observation_of(read_report(body, lambda _name: "v1.36.2"), body), 1000.0)
+        gate.is_open.set()
+
+        assert await projections.settled("node-a", 60)
+        assert same(store.classes_of(["node-a"])[0], at_once("node-a")[0])
+
+    run(story, is_open=False)
+
+
+def test_a_deleted_node_ends_the_wait() -> None:
+    async def story(store: NodeStore, gate: Gate, projections: Any) -> None:  # noqa: ANN401
+        bind_four(store)
+        store.classes_of(["node-a"])
+        await asyncio.sleep(0)
+        store.drop_node("node-a")
+        gate.is_open.set()
+        assert await projections.settled("node-a", 60)
+
+    run(story, is_open=False)
+
+
+def test_outside_an_event_loop_nothing_else_waits() -> None:
+    service = make_service(Settings(question_workers=0), Clock())
+    report(service.known.nodes)
+    bind_four(service.known.nodes)
+
+    assert same(service.known.nodes.classes_of(["node-a"])[0], at_once("node-a")[0])
+
+
+def test_a_node_that_keeps_changing_delays_itself_and_not_the_others() -> None:
+    async def story(store: NodeStore, gate: Gate, projections: Any) -> None:  # noqa: ANN401
+        def change() -> None:
+            store.apply(PodSeen("restless", waiting(10 + gate.asked), started=False), now=1000.0)
+
+        gate.meanwhile = change  # whenever a result comes it is too late
+        report(store, "restless")
+        bind_four(store, "restless")
+        store.classes_of(["restless"])
+        bind_four(store)
+        store.classes_of(["node-a"])
+
+        assert await projections.settled("node-a", 60)
+
+        assert gate.asked <= 3
+        assert store.is_changing("restless")
+
+    run(story, is_open=True)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_bind_waits_a_limited_time_and_for_this_node_only(
+    is_open: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stores, "LOOP_STEPS", 100)  # every pod in flight is then too much
+
+    async def story() -> None:
+        gate = Gate(is_open=is_open)
+        settings = Settings(bind_wait_seconds=0.0, filter_seconds=10.0 if is_open else 0.2, question_workers=0)
+        world = World(settings=settings, names=(), offload=gate)
+        store = world.service.known.nodes
+        report(store)
+        store.observe(sample_observation("node-b", sample("node-b")), world.clock())
+        world.names = ("node-a", "node-b")
+        await world.describe("here", 1)
+        await world.describe("there", 1)
+        outcome = await world.bind("here")
+        assert gate.asked > 0
+        if is_open:
+            assert outcome == PodBound()
+        else:
+            assert failure_of(outcome) in (BindFailure.REFUSED, BindFailure.UNSETTLED)
+            assert isinstance(outcome, NotBound)
+            assert "try again" in outcome.reason
+        if not is_open:
+            assert store.ledger("node-a").find("uid-here") is None, "its room is given back"
+            gate.is_open.set()
+        assert await world.bind("there", "node-b") == PodBound()
+
+    asyncio.run(story())
