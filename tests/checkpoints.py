@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from extender.replay.sets import MAX_CPU_ID
-from extender.replay.state import CPUState, MemoryState
+from extender.kubelet.sets import MAX_CPU_ID
+from extender.kubelet.state import CPUState, MemoryState
 from extender.wire.checkpoints import CPU_FIELD, MEMORY_FIELD, cpu_state, memory_state, restored
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from extender.replay.budget import MAX_STEPS, Budget
-from extender.replay.machine import Machine
-from extender.replay.nri.state import NriState
-from extender.replay.resolve import resolve
-from extender.replay.rules import Rules
-from extender.replay.sets import format_list, iter_bits
+from extender.kubelet.budget import MAX_STEPS, Budget
+from extender.kubelet.machine import Machine
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import Rules
+from extender.kubelet.sets import format_list, iter_bits
+from extender.nri.state import NriState
 from extender.samples.machines import Hardware
 from extender.wire.nri_nodes import policy_and_grants
 from extender.wire.nri_reports import nri_facts

@@ -17,8 +17,8 @@ from typing import Any
 import orjson
 
 from extender.conformance.nri_scenario import memory_type_names
-from extender.replay.nri.books import Books
-from extender.replay.nri.events import Node
+from extender.nri.books import Books
+from extender.nri.events import Node
 from extender.wire.nri_scenarios import NriStep, scenario_from_json
 from node_exporter.nri_grants import read_state_file
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine

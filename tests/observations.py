@@ -1,7 +1,7 @@
 """What the service learns from a report, made without one."""
 
 from extender.cluster.node import Observation
-from extender.replay.state import ManagerState
+from extender.kubelet.state import ManagerState
 from extender.samples.nodes import SampleNode
 
 

@@ -12,9 +12,9 @@ from extender.answers.capacity import capacity_document, capacity_lines, plan_li
 from extender.answers.question import Asked, PastCall, QuestionKind
 from extender.answers.snapshot import Snapshot
 from extender.answers.what_if import what_if_document
-from extender.replay.admission import admit
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
 from extender.replay.alignment import alignment_of_outcomes
-from extender.replay.resolve import resolve
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import SHAPE_UID
 from extender.wire.verdicts import explained_to_json

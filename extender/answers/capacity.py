@@ -20,11 +20,11 @@ from extender.answers.reading import (
 )
 from extender.answers.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
 from extender.answers.snapshot import Snapshot
+from extender.kubelet.verdict import Certainty
 from extender.questions.capacity import Capacity, NodeRoom
 from extender.questions.plan import Placed, PlacementPlan
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
-from extender.replay.verdict import Certainty
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json, granted_to_json

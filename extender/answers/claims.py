@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from extender.cluster.dynamic_devices import CPU_DRIVER, DynamicDevice
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod
+from extender.kubelet.sets import format_list
 from extender.replay.alignment import PodAlignment
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod
-from extender.replay.sets import format_list
 from extender.scheduling.claim_alignment import ClaimAlignment
 
 CLAIM_ALIGNMENTS: Final[Mapping[ClaimAlignment, str]] = {

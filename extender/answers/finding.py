@@ -5,9 +5,9 @@ from typing import Final
 
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
+from extender.kubelet.verdict import Provider
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.subjects import Subject
-from extender.replay.verdict import Provider
 from extender.wire.errors import WireError, shown
 
 MAX_PROGRESS: Final = 100

@@ -16,9 +16,9 @@ from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
+from extender.kubelet.sets import iter_bits
 from extender.questions.evictions import Evictions, Move
 from extender.questions.make_room import MAX_ALTERNATIVES, MAX_TRIALS, MakeRoom, OpenedPlace
-from extender.replay.sets import iter_bits
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from extender.answers.words import plural
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import ContainerKind, Pod, PodRequest, QOSClass
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject
 from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import ContainerKind, Pod, PodRequest, QOSClass
-from extender.replay.resolve import resolve
-from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload
 

@@ -1,7 +1,7 @@
 """Where a pod would be placed on a node, in a few fields: the `PodPlacement` of the API."""
 
+from extender.kubelet.verdict import Admitted
 from extender.questions.what_if import NodeWhatIf
-from extender.replay.verdict import Admitted
 from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json
 
 Json = dict[str, object]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from extender.answers.notes import NEWEST_RULES, pod_notes
-from extender.replay.resolve import resolve
+from extender.kubelet.resolve import resolve
 from extender.scheduling.totals import format_milli, pod_requests
 from extender.wire.workloads import PodWorkload
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod
+from extender.kubelet.state import ManagerState
 from extender.replay.demand import Demand
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod
-from extender.replay.state import ManagerState
 from extender.scheduling.preemption.budgets import DisruptionBudget
 
 

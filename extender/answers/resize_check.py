@@ -13,9 +13,9 @@ from extender.answers.placements import placement_to_json
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question
 from extender.answers.snapshot import Snapshot
+from extender.kubelet.sets import format_list
+from extender.kubelet.verdict import Provider
 from extender.questions.resize_check import POLICY_REFUSES, ResizeError, resize_check, resized
-from extender.replay.sets import format_list
-from extender.replay.verdict import Provider
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError

@@ -12,14 +12,14 @@ from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
+from extender.kubelet.config import KubeletConfig
+from extender.kubelet.rules import Rules, UnknownVersionError
+from extender.kubelet.sets import format_list
 from extender.questions.hypothetical import changed_config
 from extender.questions.node_pods import NodePod
 from extender.questions.plan import PlacementPlan
 from extender.questions.restart_check import MAX_STATES, RestartedNode, RestartedPod, restart_check
 from extender.questions.subjects import Subject
-from extender.replay.config import KubeletConfig
-from extender.replay.rules import Rules, UnknownVersionError
-from extender.replay.sets import format_list
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode

@@ -16,10 +16,10 @@ import orjson
 from extender.cluster.errors import UnknownNodeError
 from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
+from extender.kubelet.state import CPUState, DeviceState, ManagerState, MemoryState
+from extender.nri.state import NriState
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, NodeContext, Taint
 from extender.questions.subjects import Subject, subject_of
-from extender.replay.nri.state import NriState
-from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
 
 MAX_UPDATE_NODES: Final = 16
 """Nodes in one update: about a millisecond if all of them have changed."""

@@ -15,12 +15,12 @@ from extender.answers.reading import parse_question, read_question, workload_of
 from extender.answers.requests import MAX_PLANNED_PODS
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
+from extender.kubelet.config import KubeletConfig
+from extender.kubelet.sets import format_list
 from extender.questions.restart_check import restart_check
 from extender.questions.tune import MAX_FRONT, Tune
 from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
-from extender.replay.config import KubeletConfig
-from extender.replay.sets import format_list
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.workloads import PodWorkload

@@ -20,8 +20,8 @@ from extender.api.service import Service
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.node import NodeRecord, Observation
 from extender.intake.report import observation_of
-from extender.replay.kubelet import Kubelet
-from extender.replay.verdict import Certainty, Provider
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.verdict import Certainty, Provider
 from extender.wire.errors import WireError, shown
 from extender.wire.reports import NewKubeletError, read_heartbeat, read_report
 from extender.wire.validation import doc

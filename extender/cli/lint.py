@@ -13,11 +13,11 @@ from rich.text import Text
 
 from extender.cli.lint_knowledge import make_context
 from extender.cli.output import console_for
+from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.lint import Finding, Severity
 from extender.lint import lint as lint_documents
 from extender.lint.documents import MAX_BYTES, Located, read_documents, read_environment
 from extender.lint.finding import found
-from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.wire.errors import WireError
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")

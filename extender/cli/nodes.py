@@ -7,7 +7,7 @@ import click
 from extender.cli.client import ExtenderClient, client_options
 from extender.cli.output import output_option, show
 from extender.cli.render import nodes_table
-from extender.replay.config import TopologyPolicy
+from extender.kubelet.config import TopologyPolicy
 
 
 @click.command(short_help="List nodes with what is free on each NUMA node.")

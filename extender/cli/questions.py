@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from extender.cli.client import ExtenderFault, complete_machine, complete_node
-from extender.replay.rules import NEWEST_MINOR, OLDEST_MINOR
+from extender.kubelet.rules import NEWEST_MINOR, OLDEST_MINOR
 from extender.wire.bundles import bundle_of
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError

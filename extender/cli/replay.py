@@ -12,9 +12,9 @@ from extender.cli.recordings import agreement_table, read_scenarios, show_agreem
 from extender.cli.replay_nri import replay_nri
 from extender.conformance.agreement import AGREEMENT_COLUMNS, Agreement, Difference, check
 from extender.conformance.scenario import Admission, KubeletCrashError, run
-from extender.replay.config import KubeletConfigError
-from extender.replay.rules import parse_minor
-from extender.replay.verdict import Certainty
+from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.rules import parse_minor
+from extender.kubelet.verdict import Certainty
 from extender.wire.errors import WireError
 from extender.wire.scenarios import Scenario, scenario_from_json
 from extender.wire.verdicts import verdict_to_json

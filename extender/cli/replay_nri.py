@@ -10,7 +10,7 @@ import orjson
 from extender.cli.recordings import agreement_table, read_scenarios, show_agreement
 from extender.conformance.agreement import Difference
 from extender.conformance.nri_scenario import NRIAgreement, check, run
-from extender.replay.nri.machine import Machine
+from extender.nri.machine import Machine
 from extender.wire.errors import WireError
 from extender.wire.nri_machines import machine_from_json, read_machines
 from extender.wire.nri_scenarios import NRIScenario, scenario_from_json

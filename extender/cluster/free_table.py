@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.kubelet.kubelet import Kubelet
 from extender.replay.coarse.admission import CPU, CoarseReplay
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import ANYWHERE, NodeHardware
-from extender.replay.kubelet import Kubelet
 
 Int64s = NDArray[np.int64]
 NO_PLACE: Final = -1

@@ -6,13 +6,13 @@ from typing import Final, Self
 
 from extender.cluster.ledger import NO_PODS
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Provider
+from extender.nri.config import PolicyConfig
+from extender.nri.counts import NriCounts, are_pools_of
 from extender.replay.counts import Counted, Counts
-from extender.replay.kubelet import Kubelet
-from extender.replay.nri.config import PolicyConfig
-from extender.replay.nri.counts import NriCounts, are_pools_of
 from extender.replay.possible_states import NO_STATES, PossibleStates
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Provider
 
 REMEMBERED_BOOTS: Final = 8
 """Number of earlier boots of a node whose ids are kept, so that a late report of one is recognized."""

@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 from weakref import ref
 
 from extender.cluster.free_table import NO_PLACE, FreeTable
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.rules import Rules
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Provider
+from extender.nri.counts import NriCounts
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import Layout, layout_of
 from extender.replay.counts import Counts
-from extender.replay.kubelet import Kubelet
-from extender.replay.nri.counts import NriCounts
 from extender.replay.possible_states import NO_STATES, PossibleStates
-from extender.replay.rules import Rules
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Provider
 
 NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
 

@@ -34,9 +34,9 @@ from extender.cluster.reported_pod import gives_back, shows_admission
 from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.cluster.steps import ElsewhereError, Steps
 from extender.cluster.sudden_exit import is_known_to_survive, survives_sudden_exit
-from extender.replay.kubelet import Kubelet
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Verdict
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,14 +36,14 @@ from extender.cluster.search_bounds import (
     SEARCH_STEPS,
 )
 from extender.cluster.steps import Steps
-from extender.replay.admission import Outcome, answer, is_indifferent
+from extender.kubelet.admission import Outcome, answer, is_indifferent
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Certainty, Rejected, Verdict, is_given_up
 from extender.replay.branches import MAX_REPLAYS, together
 from extender.replay.demands import broken_by_outcome
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
 from extender.replay.possible_states import PossibleStates
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Certainty, Rejected, Verdict, is_given_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from extender.cluster.node import Observation
 from extender.cluster.steps import held_by
-from extender.replay.admission import is_indifferent
-from extender.replay.kubelet import Kubelet
-from extender.replay.nri.admission import NriContainerKind
-from extender.replay.pod import PodRequest
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Provider
+from extender.kubelet.admission import is_indifferent
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Provider
+from extender.nri.admission import NriContainerKind
 
 
 def shows_admission(kubelet: Kubelet, observation: Observation, request: PodRequest, *, whole: bool = True) -> bool:

@@ -7,7 +7,7 @@ before, where more states or orders would say no more than that the node is unce
 
 from typing import Final
 
-from extender.replay import budget
+from extender.kubelet import budget
 
 SEARCH_STEPS: Final = 250_000
 """Steps in which a projection must find all possible states; about a microsecond each. Beyond it follows one order."""

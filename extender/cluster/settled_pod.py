@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from extender.cluster.steps import held_by
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Verdict
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Verdict
 
 
 class AdmissionResult(StrEnum):

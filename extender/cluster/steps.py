@@ -23,17 +23,17 @@ from extender.cluster.search_bounds import (
     STEPS_OF_AN_ADMISSION,
     STEPS_OF_NRI,
 )
-from extender.replay.admission import Outcome, admit, create_only, start_pod
-from extender.replay.budget import Budget, BudgetError
+from extender.kubelet.admission import Outcome, admit, create_only, start_pod
+from extender.kubelet.budget import Budget, BudgetError
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.release_orders import release_in_any_order
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import Rules
+from extender.kubelet.state import ManagerState
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import layout_of
 from extender.replay.creation import init_phases
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, PodRequest
-from extender.replay.release_orders import release_in_any_order
-from extender.replay.resolve import resolve
-from extender.replay.rules import Rules
-from extender.replay.state import ManagerState
 
 T = TypeVar("T")
 

@@ -31,11 +31,11 @@ from extender.cluster.settled_pod import SettledPod, ignore
 from extender.cluster.snapshot import ClassIndex, ClusterSnapshot
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
 from extender.cluster.watching import Watching
-from extender.replay.caches import Shared
+from extender.kubelet.caches import Shared
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod
+from extender.nri.counts import NriCounts
 from extender.replay.counts import Counted
-from extender.replay.kubelet import Kubelet
-from extender.replay.nri.counts import NriCounts
-from extender.replay.pod import Pod
 from extender.replay.possible_states import NO_STATES, PossibleStates
 
 CATCH_UP: Final = 1000

@@ -28,13 +28,13 @@ from typing import Final
 from extender.cluster.projection import Projection, ProjectionInput, project_from
 from extender.cluster.search_bounds import MAX_MAYBE_GONE
 from extender.cluster.steps import Steps
+from extender.kubelet.config import CPUOptions, TopologyPolicy
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted, Certainty, Verdict
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import layout_of
-from extender.replay.config import CPUOptions, TopologyPolicy
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Certainty, Verdict
 
 MAX_EXITS: Final = 64
 """For how many other pods the exit is replayed; a node rarely runs more aligned pods."""

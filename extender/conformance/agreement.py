@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.conformance.scenario import Admission, KubeletCrashError, run
-from extender.replay.admission import Outcome
-from extender.replay.config import KubeletConfigError
-from extender.replay.device_manager import rename_devices
-from extender.replay.sets import format_list, iter_bits
-from extender.replay.verdict import Admitted, Rejected
+from extender.kubelet.admission import Outcome
+from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.device_manager import rename_devices
+from extender.kubelet.sets import format_list, iter_bits
+from extender.kubelet.verdict import Admitted, Rejected
 from extender.wire.scenarios import Scenario
 from extender.wire.verdicts import verdict_to_json
 

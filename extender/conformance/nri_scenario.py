@@ -7,11 +7,13 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 
 from extender.conformance.agreement import Difference
-from extender.replay.budget import Budget, BudgetError
-from extender.replay.nri.books import Books, Grant
-from extender.replay.nri.config import PolicyStartError
-from extender.replay.nri.cpu_taking import CPUTopology, discover
-from extender.replay.nri.events import (
+from extender.kubelet.budget import Budget, BudgetError
+from extender.kubelet.sets import format_list
+from extender.kubelet.verdict import Certainty
+from extender.nri.books import Books, Grant
+from extender.nri.config import PolicyStartError
+from extender.nri.cpu_taking import CPUTopology, discover
+from extender.nri.events import (
     Node,
     Outcome,
     create,
@@ -23,15 +25,13 @@ from extender.replay.nri.events import (
     start,
     stop,
 )
-from extender.replay.nri.machine import DRAM, HBM, PMEM, Machine
-from extender.replay.nri.objects import QoS
-from extender.replay.nri.orders import MAX_RESULTS, MAX_SEARCH_STEPS
-from extender.replay.nri.pinning import Pins
-from extender.replay.nri.reconfigure import reconfigurations
-from extender.replay.nri.restarts import restart
-from extender.replay.nri.verdict import Refusal
-from extender.replay.sets import format_list
-from extender.replay.verdict import Certainty
+from extender.nri.machine import DRAM, HBM, PMEM, Machine
+from extender.nri.objects import QoS
+from extender.nri.orders import MAX_RESULTS, MAX_SEARCH_STEPS
+from extender.nri.pinning import Pins
+from extender.nri.reconfigure import reconfigurations
+from extender.nri.restarts import restart
+from extender.nri.verdict import Refusal
 from extender.wire.nri_scenarios import NRIScenario, NriStep, config_from_json, container_of, pod_of, resources_of
 
 COMPARED: Final = ("ec", "g", "cpus", "mems", "sh", "upd", "un", "z", "gs")

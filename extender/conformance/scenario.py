@@ -7,13 +7,13 @@ later verdicts are computed in all of them.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from extender.replay.admission import Outcome, release_pods, start_pod
+from extender.kubelet.admission import Outcome, release_pods, start_pod
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Reason, Rejected
 from extender.replay.branches import admit_in_all
-from extender.replay.pod import PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Reason, Rejected
 from extender.wire.scenarios import Scenario, Step
 
 

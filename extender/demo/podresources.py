@@ -5,8 +5,8 @@ from pathlib import Path
 
 import grpc
 
-from extender.replay.sets import iter_bits
-from extender.replay.state import Device
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.state import Device
 from extender.samples.files import KUBELET_DIR
 from extender.samples.nodes import SampleNode
 from node_exporter._podresources import podresources_pb2 as pb

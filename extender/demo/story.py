@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from extender.replay.sets import parse_list
+from extender.kubelet.sets import parse_list
 from extender.samples.nodes import SampleNode, requested_milli
 from extender.wire.quantity import parse_milli
 

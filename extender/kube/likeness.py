@@ -14,9 +14,9 @@ from statistics import median
 from typing import Final
 
 from extender.cluster.node import Observation
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import HUGEPAGES_PREFIX
-from extender.replay.state import ManagerState
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import HUGEPAGES_PREFIX
+from extender.kubelet.state import ManagerState
 from extender.scheduling.totals import node_allocatable
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli

@@ -15,8 +15,8 @@ from extender.cluster.dynamic_devices import DynamicDevices
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import PodRecord, is_long
+from extender.kubelet.caches import remembered
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, WatchedPod
-from extender.replay.caches import remembered
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.errors import WireError
 from extender.wire.placement_rules import placement_rules_from_json

@@ -20,7 +20,7 @@ import orjson
 
 from extender.kube.fields import integer, items, mapping, strings, text
 from extender.kube.source import Source
-from extender.replay.verdict import Reason
+from extender.kubelet.verdict import Reason
 from extender.wire import groups
 from extender.wire.demands import understood
 from extender.wire.errors import CapError

@@ -32,13 +32,13 @@ from extender.kube.changes import Batch, Gone
 from extender.kube.feed import pod_of_watched
 from extender.kube.likeness import excess, model_of
 from extender.kube.nodes import NodeObject
+from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.verdict import Admitted
 from extender.questions.node_context import WatchedPod
-from extender.replay.config import KubeletConfigError
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.verdict import Admitted
 
 MAX_COMPARED: Final = 8
 MAX_LOOKED: Final = 1024

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.lint.documents import Located
 from extender.lint.finding import Finding, found
-from extender.replay.resolve import resolve
-from extender.replay.rules import NEWEST_MINOR, Rules
 from extender.wire.demands import fault_of, unknown_keys
 from extender.wire.errors import WireError, shown
 from extender.wire.group_conventions import PREFIX, SIZE

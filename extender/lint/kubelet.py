@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from extender.kubelet.config import KubeletConfig, KubeletConfigError
+from extender.kubelet.machine import CPUFacts, Machine, NUMANodeFacts
+from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate_fault, parse_minor
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.startup import start
 from extender.lint import fields
 from extender.lint.context import Context
 from extender.lint.documents import Located
 from extender.lint.finding import Finding, found
 from extender.lint.kubelet_traps import lint_traps
-from extender.replay.config import KubeletConfig, KubeletConfigError
-from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
-from extender.replay.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate_fault, parse_minor
-from extender.replay.sets import iter_bits
-from extender.replay.startup import start
 from extender.wire.errors import WireError
 from extender.wire.feature_gates import unknown_gates
 from extender.wire.scenarios import kubelet_config_from_json

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
+from extender.kubelet.config import KubeletConfig
+from extender.kubelet.rules import parse_minor
+from extender.kubelet.sets import parse_list
 from extender.lint.documents import Located
 from extender.lint.finding import Finding, found
 from extender.lint.values import go_seconds
-from extender.replay.config import KubeletConfig
-from extender.replay.rules import parse_minor
-from extender.replay.sets import parse_list
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli
 

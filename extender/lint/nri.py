@@ -12,11 +12,11 @@ from extender.lint import fields
 from extender.lint.context import Context
 from extender.lint.documents import Located
 from extender.lint.finding import Finding, found
-from extender.replay.nri.config import PolicyConfig, PolicyStartError
-from extender.replay.nri.cpu_taking import discover
-from extender.replay.nri.events import set_up
-from extender.replay.nri.globs import PatternError, glob_match
-from extender.replay.nri.machine import CPU, DRAM, Machine, MemoryNode
+from extender.nri.config import PolicyConfig, PolicyStartError
+from extender.nri.cpu_taking import discover
+from extender.nri.events import set_up
+from extender.nri.globs import PatternError, glob_match
+from extender.nri.machine import CPU, DRAM, Machine, MemoryNode
 from extender.wire.errors import WireError
 from extender.wire.nri_annotations import FaultKind, annotation_faults
 from extender.wire.nri_scenarios import config_from_json

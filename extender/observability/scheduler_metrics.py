@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+from extender.kubelet.verdict import Certainty
 from extender.observability.metrics import Metrics
-from extender.replay.verdict import Certainty
 from extender.scheduling.judgement import Trouble
 
 

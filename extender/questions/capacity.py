@@ -13,11 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from extender.kubelet.admission import admit, is_indifferent, start_pod
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.state import ManagerState
+from extender.kubelet.trace import RecordingTrace
+from extender.kubelet.verdict import Certainty, Provider, Reason, Rejected
 from extender.questions.demands import demand_fault
 from extender.questions.explain import first_fault
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
-from extender.replay.admission import admit, is_indifferent, start_pod
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.coarse.amounts import FreeAmounts
@@ -25,11 +30,6 @@ from extender.replay.coarse.layout import Layout, layout_of
 from extender.replay.coarse.series import CopySeries
 from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError
 from extender.replay.demand import Demand
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.state import ManagerState
-from extender.replay.trace import RecordingTrace
-from extender.replay.verdict import Certainty, Provider, Reason, Rejected
 from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape

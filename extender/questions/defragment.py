@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from extender.kubelet.admission import is_indifferent
+from extender.kubelet.pod import ContainerKind
 from extender.questions.capacity import Capacity
 from extender.questions.evictions import Eviction, Evictions
 from extender.questions.free_room import numa_room
 from extender.questions.node_pods import without
 from extender.questions.resize_check import resized
 from extender.questions.subjects import Subject
-from extender.replay.admission import is_indifferent
 from extender.replay.alignment import Alignment
-from extender.replay.pod import ContainerKind
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
 from extender.wire.workloads import PodWorkload

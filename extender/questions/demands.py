@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from extender.replay.admission import Outcome
+from extender.kubelet.admission import Outcome
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.sets import format_list
 from extender.replay.demand import AlignmentDemand, ContainerDemand, Demand, MemoryDemand
 from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_always_met
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.sets import format_list
 
 
 def demand_fault(demand: Demand, kubelet: Kubelet, request: PodRequest, outcomes: Iterable[Outcome]) -> str:

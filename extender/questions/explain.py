@@ -11,22 +11,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from extender.kubelet.admission import Outcome, admit
+from extender.kubelet.budget import BudgetError
+from extender.kubelet.config import TopologyPolicy
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import format_list, iter_bits
+from extender.kubelet.startup import format_page_size
+from extender.kubelet.state import ManagerState
+from extender.kubelet.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
+from extender.kubelet.verdict import Admitted, Provider, Reason, Rejected, Verdict, is_given_up
+from extender.nri.comparison import PoolComparison, compare_pools
 from extender.questions.demands import demand_fault
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import Nearest, nearest
-from extender.replay.admission import Outcome, admit
-from extender.replay.budget import BudgetError
-from extender.replay.config import TopologyPolicy
 from extender.replay.creation import with_devices
-from extender.replay.kubelet import Kubelet
-from extender.replay.nri.comparison import PoolComparison, compare_pools
-from extender.replay.pod import Pod, PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.sets import format_list, iter_bits
-from extender.replay.startup import format_page_size
-from extender.replay.state import ManagerState
-from extender.replay.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
-from extender.replay.verdict import Admitted, Provider, Reason, Rejected, Verdict, is_given_up
 from extender.scheduling.pod_shape import SHAPE_UID
 from extender.scheduling.totals import format_bytes
 from extender.wire.verdicts import wanted_to_json

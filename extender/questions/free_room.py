@@ -7,9 +7,9 @@ enough of all of them; use what-if for that.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.state import DeviceState, ManagerState
 from extender.questions.nri_pools import numa_room_of
-from extender.replay.kubelet import Kubelet
-from extender.replay.state import DeviceState, ManagerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

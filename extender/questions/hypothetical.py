@@ -15,20 +15,20 @@ from typing import Final
 import orjson
 
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.config import KubeletConfig, KubeletConfigError
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import Machine
+from extender.kubelet.observed import contradictions
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import UnknownVersionError, gate_fault, parse_minor
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Provider, Rejected
+from extender.nri.state import NriPolicy
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Taint
 from extender.questions.subjects import Subject
-from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.config import KubeletConfig, KubeletConfigError
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import Machine
-from extender.replay.nri.state import NriPolicy
-from extender.replay.observed import contradictions
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.rules import UnknownVersionError, gate_fault, parse_minor
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Provider, Rejected
 from extender.samples.machines import CATALOGUE, NEWEST_VERSION
 from extender.scheduling.totals import add, node_allocatable, pod_requests
 from extender.wire.errors import WireError, shown

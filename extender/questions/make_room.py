@@ -13,14 +13,14 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from extender.kubelet.admission import is_indifferent
+from extender.kubelet.verdict import Admitted
 from extender.questions.evictions import Eviction, Evictions
 from extender.questions.node_pods import pods_of, without
 from extender.questions.places import place_of
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
-from extender.replay.admission import is_indifferent
 from extender.replay.alignment import Alignment, PodAlignment
-from extender.replay.verdict import Admitted
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.preemption.running_pods import RunningPod
 from extender.scheduling.totals import pod_requests

@@ -12,12 +12,12 @@ from typing import Final
 
 import orjson
 
+from extender.kubelet.caches import remembered
+from extender.kubelet.pod import Container, ContainerKind, Pod, QOSClass
+from extender.kubelet.state import ManagerState
+from extender.nri.objects import QoS
 from extender.questions.node_context import WatchedPod
 from extender.questions.subjects import Subject
-from extender.replay.caches import remembered
-from extender.replay.nri.objects import QoS
-from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
-from extender.replay.state import ManagerState
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.errors import WireError
 from extender.wire.groups import Group, group_of

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.cluster.node import NodeRecord
-from extender.replay.nri.books import Books, Grant
-from extender.replay.nri.counts import NriCounts, PoolCounts
-from extender.replay.nri.machine import DRAM, HBM, PMEM
-from extender.replay.nri.pools import Pool
-from extender.replay.nri.state import NriState
-from extender.replay.state import ManagerState
+from extender.kubelet.state import ManagerState
+from extender.nri.books import Books, Grant
+from extender.nri.counts import NriCounts, PoolCounts
+from extender.nri.machine import DRAM, HBM, PMEM
+from extender.nri.pools import Pool
+from extender.nri.state import NriState
 
 TYPE_NAMES: Final = {DRAM: "DRAM", PMEM: "PMEM", HBM: "HBM"}
 

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from extender.kubelet.admission import Outcome, start_pod
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.verdict import Admitted
 from extender.questions.node_pods import NodePod
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
-from extender.replay.admission import Outcome, start_pod
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
-from extender.replay.pod import PodRequest
-from extender.replay.verdict import Admitted
 from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.totals import add, pod_requests

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.cluster.node_class import ClassTable, NodeClass
+from extender.kubelet.admission import start_pod
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted, Certainty, Provider
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
-from extender.replay.admission import start_pod
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement

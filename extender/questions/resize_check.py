@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from extender.kubelet.pod import ContainerKind, Pod
+from extender.kubelet.resize import Resize, ResizeResult, resize
+from extender.kubelet.state import ManagerState
+from extender.nri.books import Grant
+from extender.nri.estimates import runtime_resources
+from extender.nri.events import Outcome
+from extender.nri.events import resize as resize_container
+from extender.nri.state import NriState
 from extender.questions.node_pods import NodePod, without
 from extender.questions.subjects import Subject
 from extender.questions.what_if import NodeWhatIf, what_if
-from extender.replay.nri.books import Grant
-from extender.replay.nri.estimates import runtime_resources
-from extender.replay.nri.events import Outcome
-from extender.replay.nri.events import resize as resize_container
-from extender.replay.nri.state import NriState
-from extender.replay.pod import ContainerKind, Pod
-from extender.replay.resize import Resize, ResizeResult, resize
-from extender.replay.state import ManagerState
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import add, format_milli, pod_requests, shortages
 from extender.wire.workloads import PodWorkload

@@ -17,18 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from extender.kubelet.admission import Outcome
+from extender.kubelet.config import KubeletConfig, KubeletConfigError
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import ContainerKind
+from extender.kubelet.resolve import resolve
+from extender.kubelet.restart import RefusedFile, admit_again, restore
+from extender.kubelet.rules import gate_fault, parse_minor
+from extender.kubelet.startup import start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Provider, Rejected
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.subjects import Subject
-from extender.replay.admission import Outcome
-from extender.replay.config import KubeletConfig, KubeletConfigError
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import ContainerKind
-from extender.replay.resolve import resolve
-from extender.replay.restart import RefusedFile, admit_again, restore
-from extender.replay.rules import gate_fault, parse_minor
-from extender.replay.startup import start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Provider, Rejected
 from extender.scheduling.totals import add, node_allocatable, shortages
 
 MAX_ORDERS: Final = 8

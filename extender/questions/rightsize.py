@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import ContainerKind, Pod
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state
+from extender.kubelet.state import MemoryState
 from extender.questions.capacity import Capacity
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.resize_check import resized
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import ContainerKind, Pod
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state
-from extender.replay.state import MemoryState
 from extender.scheduling.judge import Judge
 from extender.wire.workloads import PodWorkload
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import NodeClass
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.state import ManagerState
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, NodeContext
-from extender.replay.kubelet import Kubelet
-from extender.replay.state import ManagerState
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.totals import node_allocatable
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final, NamedTuple
 
+from extender.kubelet.admission import admit
+from extender.kubelet.config import KubeletConfigError, Scope, TopologyPolicy
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Container, Pod
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.questions.free_room import NUMARoom, numa_room
-from extender.replay.admission import admit
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
-from extender.replay.config import KubeletConfigError, Scope, TopologyPolicy
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Container, Pod
-from extender.replay.resolve import resolve
-from extender.replay.startup import start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
 from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.totals import format_bytes, format_milli
 

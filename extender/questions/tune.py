@@ -21,19 +21,19 @@ from operator import itemgetter
 from statistics import fmean, variance
 from typing import Final
 
+from extender.kubelet.admission import admit, start_pod
+from extender.kubelet.config import KubeletConfig, KubeletConfigError, ReservedMemory
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod
+from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.startup import initial_state, start
 from extender.questions.node_pods import pods_of
 from extender.questions.random_orders import Draw
 from extender.questions.restart_check import allocatable_after
 from extender.questions.subjects import Subject
 from extender.questions.tune_front import Change, Measures, Trial, Tuned, front, guarantee_of, t_value
-from extender.replay.admission import admit, start_pod
 from extender.replay.alignment import Alignment, alignment_of_outcome
-from extender.replay.config import KubeletConfig, KubeletConfigError, ReservedMemory
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod
-from extender.replay.resolve import resolve
-from extender.replay.sets import iter_bits
-from extender.replay.startup import initial_state, start
 from extender.scheduling.totals import add, exceeds, pod_requests
 from extender.wire.workloads import PodWorkload
 

@@ -13,8 +13,8 @@ from math import sqrt
 from statistics import fmean, variance
 from typing import Final, NamedTuple
 
+from extender.kubelet.config import KubeletConfig
 from extender.replay.alignment import Alignment
-from extender.replay.config import KubeletConfig
 
 Change = tuple[tuple[str, str], ...]
 """Field and value; empty: nothing is changed."""

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from extender.cluster.node_class import NodeClass
+from extender.kubelet.admission import MAX_OUTCOMES
+from extender.kubelet.pod import Pod
+from extender.kubelet.trace import RefusedHints
+from extender.kubelet.verdict import Certainty, Provider, Rejected, Verdict, When
 from extender.questions.demands import demand_fault
 from extender.questions.explain import first_fault
 from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject, candidates_of
-from extender.replay.admission import MAX_OUTCOMES
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
-from extender.replay.pod import Pod
-from extender.replay.trace import RefusedHints
-from extender.replay.verdict import Certainty, Provider, Rejected, Verdict, When
 from extender.scheduling.claim_alignment import (
     ClaimAlignment,
     Places,

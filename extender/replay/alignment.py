@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from extender.replay.admission import Outcome
-from extender.replay.config import Scope, TopologyPolicy
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import Machine
-from extender.replay.state import Device
-from extender.replay.verdict import Admitted, Placement
+from extender.kubelet.admission import Outcome
+from extender.kubelet.config import Scope, TopologyPolicy
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import Machine
+from extender.kubelet.state import Device
+from extender.kubelet.verdict import Admitted, Placement
 
 Devices = Mapping[str, Mapping[str, Device]]
 """All devices of a node, by resource and id."""

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from extender.replay.admission import Outcome, admit, answer, identity
-from extender.replay.budget import Budget, for_replays
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.state import ManagerState
-from extender.replay.trace import NO_TRACE, Trace
-from extender.replay.verdict import Certainty, is_given_up, is_out_of_steps
+from extender.kubelet.admission import Outcome, admit, answer, identity
+from extender.kubelet.budget import Budget, for_replays
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.state import ManagerState
+from extender.kubelet.trace import NO_TRACE, Trace
+from extender.kubelet.verdict import Certainty, is_given_up, is_out_of_steps
 
 MAX_STATES: Final = 64
 """How many states are kept from one admission to the next. The others are dropped, and verdicts are `possible`."""

@@ -8,8 +8,8 @@ Rules of this file
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from extender.replay.nri.counts import NriCounts
-from extender.replay.rules import Rules
+from extender.kubelet.rules import Rules
+from extender.nri.counts import NriCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,16 +7,16 @@ kubelet tries to create it for ever (`kuberuntime_manager.go` doBackOff knows on
 from dataclasses import replace
 from typing import Final
 
-from extender.replay.budget import Budget
-from extender.replay.nri.admission import NriVerdict
-from extender.replay.nri.events import start
-from extender.replay.nri.objects import Hint
-from extender.replay.nri.state import NriPod, NriPolicy, NriState
-from extender.replay.nri.verdict import Refusal
-from extender.replay.pod import PodRequest
-from extender.replay.sets import format_list
-from extender.replay.state import DeviceState, ManagerState
-from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, Verdict, When
+from extender.kubelet.budget import Budget
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.sets import format_list
+from extender.kubelet.state import DeviceState, ManagerState
+from extender.kubelet.verdict import Admitted, Certainty, Provider, Reason, Rejected, Verdict, When
+from extender.nri.admission import NriVerdict
+from extender.nri.events import start
+from extender.nri.objects import Hint
+from extender.nri.state import NriPod, NriPolicy, NriState
+from extender.nri.verdict import Refusal
 
 DEVICES: Final = (
     "the files of its devices are assumed to be on the NUMA nodes that the device plugin reports; the NRI policy looks "

@@ -25,7 +25,13 @@ from functools import reduce
 from operator import and_, or_
 from typing import NamedTuple
 
-from extender.replay.admission import Outcome
+from extender.kubelet.admission import Outcome
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import Machine
+from extender.kubelet.pod import ClaimedDevice, PodRequest
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.replay.demand import (
     CPU,
     DEVICES,
@@ -36,12 +42,6 @@ from extender.replay.demand import (
     DemandScope,
     MemoryDemand,
 )
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import Machine
-from extender.replay.pod import ClaimedDevice, PodRequest
-from extender.replay.sets import iter_bits
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
 
 
 class Breach(Enum):

@@ -1,11 +1,11 @@
 """A pod as the NRI topology-aware policy sees it: the amounts that the kubelet passes to the container runtime."""
 
-from extender.replay.nri.admission import NriContainerKind, UnplacedContainer
-from extender.replay.nri.objects import Pod as PolicyPod
-from extender.replay.nri.objects import QoS
-from extender.replay.nri.state import NriPod
-from extender.replay.pod import Container, ContainerKind, Pod, QOSClass, has_pod_level_resources, peak, value
-from extender.replay.rules import Rules
+from extender.kubelet.pod import Container, ContainerKind, Pod, QOSClass, has_pod_level_resources, peak, value
+from extender.kubelet.rules import Rules
+from extender.nri.admission import NriContainerKind, UnplacedContainer
+from extender.nri.objects import Pod as PolicyPod
+from extender.nri.objects import QoS
+from extender.nri.state import NriPod
 
 
 def nri_pod(pod: Pod, qos: QOSClass, rules: Rules) -> NriPod:

@@ -10,12 +10,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from extender.replay.admission import Outcome, release_pods
+from extender.kubelet.admission import Outcome, release_pods
+from extender.kubelet.budget import Budget
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.state import ManagerState
 from extender.replay.branches import MAX_REPLAYS, admit_in_all
-from extender.replay.budget import Budget
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.state import ManagerState
 
 
 @dataclass(frozen=True, slots=True)

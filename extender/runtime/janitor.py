@@ -24,8 +24,8 @@ from extender.kube.changes import Batch, Gone
 from extender.kube.client import Requester, path_of
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.pods import PodRecord
+from extender.kubelet.verdict import MANAGERS_REASONS
 from extender.observability.metrics import Metrics
-from extender.replay.verdict import MANAGERS_REASONS
 
 LOG: Final = logging.getLogger(__name__)
 MAX_KEPT: Final = 10_000

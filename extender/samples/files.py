@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from extender.replay.sets import format_list, iter_bits
-from extender.replay.state import Block, ManagerState
+from extender.kubelet.sets import format_list, iter_bits
+from extender.kubelet.state import Block, ManagerState
 from extender.samples.hardware import write, write_machine
 from extender.samples.nodes import SampleNode
 

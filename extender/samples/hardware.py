@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from extender.replay.machine import Machine
+from extender.kubelet.machine import Machine
 
 
 def write_machine(root: Path, machine: Machine) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
-from extender.replay.rules import NEWEST_MINOR
-from extender.replay.state import Device
+from extender.kubelet.machine import CPUFacts, Machine, NUMANodeFacts
+from extender.kubelet.rules import NEWEST_MINOR
+from extender.kubelet.state import Device
 
 LOCAL_DISTANCE: Final = 10
 NEWEST_VERSION: Final = f"v1.{NEWEST_MINOR}.0"

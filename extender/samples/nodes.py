@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
 
-from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.config import KubeletConfig
-from extender.replay.kubelet import Kubelet
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.config import KubeletConfig
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.samples.machines import CATALOGUE, Hardware
 from extender.wire.pods import pod_from_json
 from extender.wire.quantity import parse_milli

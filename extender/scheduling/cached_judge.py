@@ -19,9 +19,9 @@ from extender.cluster.name_table import NO_SLOT
 from extender.cluster.node_class import NodeClass
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.store import NodeStore
-from extender.replay.pod import Pod
-from extender.replay.rules import NEWEST_MINOR, Rules
-from extender.replay.verdict import Certainty
+from extender.kubelet.pod import Pod
+from extender.kubelet.rules import NEWEST_MINOR, Rules
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.alike import alike
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
 from extender.scheduling.columns import UNJUDGED, Column, Int64s, KeptCodes, Kinds

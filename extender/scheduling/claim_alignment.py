@@ -17,10 +17,10 @@ from enum import IntEnum
 
 from extender.cluster.dynamic_devices import DynamicDevice
 from extender.cluster.node_class import NodeClass
-from extender.replay.admission import Outcome
+from extender.kubelet.admission import Outcome
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod
 from extender.replay.alignment import NOTHING, Alignment, Spread, alignment_of_outcome
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod
 from extender.scheduling.demands import are_all_known
 
 Places = Sequence[Mapping[str, Spread]]

@@ -31,14 +31,14 @@ from extender.cluster.dynamic_devices import DynamicDevice, DynamicDevices
 from extender.cluster.node_class import NodeClass
 from extender.cluster.pods import KnownPod
 from extender.cluster.store import NodeStore
-from extender.replay.admission import MAX_OUTCOMES, Outcome
-from extender.replay.budget import Budget
+from extender.kubelet.admission import MAX_OUTCOMES, Outcome
+from extender.kubelet.budget import Budget
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Claimed, ClaimedDevice, Pod, PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Certainty
 from extender.replay.demand import Demand
 from extender.replay.demands import broken_by_outcome, is_always_met
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Claimed, ClaimedDevice, Pod, PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Certainty
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.claim_alignment import (

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.judgement import Judgement
 
 UNJUDGED: Final = -1

@@ -13,11 +13,11 @@ The counts are as old as their object. Pods that were added later make a proof s
 is not in the counts, so a refusal is never permanent.
 """
 
-from extender.replay.config import Scope, TopologyPolicy
+from extender.kubelet.config import Scope, TopologyPolicy
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.verdict import Reason
+from extender.nri.counts import NriCounts, refusal_by_pools
 from extender.replay.counts import Counts
-from extender.replay.nri.counts import NriCounts, refusal_by_pools
-from extender.replay.pod import PodRequest
-from extender.replay.verdict import Reason
 from extender.scheduling.reasons import RefusalReason, refusal_by_reason
 
 

@@ -9,7 +9,11 @@ Rules of this file
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from extender.replay.admission import Outcome
+from extender.kubelet.admission import Outcome
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import Machine
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.verdict import Admitted
 from extender.replay.branches import MAX_STATES
 from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError
 from extender.replay.demand import Demand
@@ -23,10 +27,6 @@ from extender.replay.demands import (
     is_always_met,
     with_claimed,
 )
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import Machine
-from extender.replay.pod import PodRequest
-from extender.replay.verdict import Admitted
 from extender.scheduling.reasons import RefusalReason
 
 MAX_KNOWN: Final = 4096

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.cluster.name_table import NameTable
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.columns import Answer, Int64s
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.name_positions import positions_of

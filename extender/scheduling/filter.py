@@ -15,8 +15,8 @@ import numpy as np
 
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
+from extender.kubelet.verdict import Certainty
 from extender.replay.demand import Demand
-from extender.replay.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError

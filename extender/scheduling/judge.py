@@ -21,16 +21,16 @@ import numpy as np
 
 from extender.cluster.free_table import Int64s, RowGroup, StatesGroup
 from extender.cluster.node_class import NodeClass
-from extender.replay.admission import MAX_OUTCOMES, is_indifferent
-from extender.replay.budget import Budget, BudgetError, OutOfStepsError, for_replays
+from extender.kubelet.admission import MAX_OUTCOMES, is_indifferent
+from extender.kubelet.budget import Budget, BudgetError, OutOfStepsError, for_replays
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest, has_pod_level_resources
+from extender.kubelet.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseVerdict, IdsDecideError
 from extender.replay.coarse.walk import STEPS_OF_A_CONTAINER
 from extender.replay.counts import Counts
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest, has_pod_level_resources
 from extender.replay.possible_states import PossibleStates
-from extender.replay.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
 from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.reasons import RefusalReason
 
 

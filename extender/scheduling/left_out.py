@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from extender.cluster.store import NodeStore
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.feasibility import AVOIDED, LEFT_OUT, Filtered, avoid, without

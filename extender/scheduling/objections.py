@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from extender.cluster.name_table import NameTable
 from extender.cluster.pods import KnownPod
-from extender.replay.pod import Pod
+from extender.kubelet.pod import Pod
 from extender.scheduling.binder import BindOutcome, NotBound
 from extender.scheduling.cached_judge import NodeAnswers
 from extender.scheduling.feasibility import Filtered, newly_refused

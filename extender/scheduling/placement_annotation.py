@@ -12,8 +12,8 @@ from typing import Final
 import orjson
 
 from extender.cluster.pod_tracker import Prediction
+from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.alignment import Alignment, alignment_of_verdict
-from extender.replay.verdict import Admitted, Certainty
 from extender.wire.group_conventions import PREFIX
 from extender.wire.verdicts import aligned_placements_to_json
 

@@ -7,8 +7,8 @@ never names a node, a pod or an amount; the explanation endpoints have the detai
 from enum import Enum
 from typing import Final
 
+from extender.kubelet.verdict import Provider, Reason, Rejected, When
 from extender.replay.coarse.verdict import CoarseRejected
-from extender.replay.verdict import Provider, Reason, Rejected, When
 
 
 class RefusalReason(Enum):

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
-from extender.replay.budget import Budget
-from extender.replay.verdict import Certainty
+from extender.kubelet.budget import Budget
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, Trouble
 from extender.scheduling.pod_shape import PodShape

@@ -14,7 +14,7 @@ Rules of this file
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.claim_alignment import ClaimAlignment

@@ -12,10 +12,10 @@ Mirrors: `component-helpers/resource` (PodRequests), kubelet `cm/node_container_
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import HUGEPAGES_PREFIX, ContainerKind, Pod
-from extender.replay.startup import format_page_size
-from extender.replay.state import DeviceState
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import HUGEPAGES_PREFIX, ContainerKind, Pod
+from extender.kubelet.startup import format_page_size
+from extender.kubelet.state import DeviceState
 
 Milli = Mapping[str, int]
 ALIGNED: Final = "numa-extender/aligned"

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Meta
 from pydantic import Field, TypeAdapter
 
-from extender.replay.machine import MAX_NUMA_NODE_ID
-from extender.replay.sets import bits_of, parse_list
-from extender.replay.state import NOTHING, Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory, OneContainer
+from extender.kubelet.machine import MAX_NUMA_NODE_ID
+from extender.kubelet.sets import bits_of, parse_list
+from extender.kubelet.state import NOTHING, Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory, OneContainer
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.validation import Document, parse_object
 from node_exporter.state_document import StateDocumentError, effective_document

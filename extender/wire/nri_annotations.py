@@ -12,13 +12,13 @@ from functools import partial, reduce
 from operator import and_
 from typing import Final
 
-from extender.replay.nri.affinity import AFFINITY_KEY, ANTI_AFFINITY_KEY, affinities
-from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
-from extender.replay.nri.hints import annotated_hints, is_from_kubelet
-from extender.replay.nri.objects import KEY_SUFFIX, Pod
-from extender.replay.nri.requests import check_annotations, is_strict_about_hints, picks_by_hints
-from extender.replay.nri.text import parse_bool, parse_id_list
-from extender.replay.nri.verdict import Refusal, RefusalError
+from extender.nri.affinity import AFFINITY_KEY, ANTI_AFFINITY_KEY, affinities
+from extender.nri.config import LEVELS, PRIORITIES, PolicyConfig
+from extender.nri.hints import annotated_hints, is_from_kubelet
+from extender.nri.objects import KEY_SUFFIX, Pod
+from extender.nri.requests import check_annotations, is_strict_about_hints, picks_by_hints
+from extender.nri.text import parse_bool, parse_id_list
+from extender.nri.verdict import Refusal, RefusalError
 from extender.wire.nri_pods import DOMAIN, KEPT, metadata_of
 from extender.wire.nri_scenarios import NriStep, pod_of
 

@@ -6,8 +6,8 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from extender.replay.nri.machine import CPU, DRAM, HBM, PMEM, Cache, Device, Machine, MemoryNode
-from extender.replay.sets import parse_list
+from extender.kubelet.sets import parse_list
+from extender.nri.machine import CPU, DRAM, HBM, PMEM, Cache, Device, Machine, MemoryNode
 from extender.wire.errors import WireError
 from extender.wire.validation import Document, load_json, parse_object
 

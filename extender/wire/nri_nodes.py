@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from extender.replay.caches import Shared
-from extender.replay.nri.config import PolicyConfig, PolicyStartError
-from extender.replay.nri.cpu_taking import discover
-from extender.replay.nri.events import set_up
-from extender.replay.nri.expressions import KUBELET_LABELS
-from extender.replay.nri.machine import Cache, Machine
-from extender.replay.nri.objects import QoS
-from extender.replay.nri.observed import ObservedGrant, ObservedGrantError, observe
-from extender.replay.nri.requests import CPUType
-from extender.replay.nri.state import NriPolicy, NriState
-from extender.replay.sets import parse_list
+from extender.kubelet.caches import Shared
+from extender.kubelet.sets import parse_list
+from extender.nri.config import PolicyConfig, PolicyStartError
+from extender.nri.cpu_taking import discover
+from extender.nri.events import set_up
+from extender.nri.expressions import KUBELET_LABELS
+from extender.nri.machine import Cache, Machine
+from extender.nri.objects import QoS
+from extender.nri.observed import ObservedGrant, ObservedGrantError, observe
+from extender.nri.requests import CPUType
+from extender.nri.state import NriPolicy, NriState
 from extender.wire.errors import shown
 from extender.wire.nri_reports import FIELD, POLICY, NriFacts
 from node_exporter.report import ReportedNriGrant

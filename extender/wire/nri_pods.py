@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from extender.replay.nri.affinity import AFFINITY_KEY, ANTI_AFFINITY_KEY
-from extender.replay.nri.objects import (
+from extender.nri.affinity import AFFINITY_KEY, ANTI_AFFINITY_KEY
+from extender.nri.objects import (
     KEY_SUFFIX,
     MALFORMED,
     NO_METADATA,

@@ -16,9 +16,9 @@ from typing import Final
 
 import orjson
 
-from extender.replay.nri.config import PolicyConfig
-from extender.replay.nri.machine import CPU, DRAM, HBM, PMEM, Cache, Machine, MemoryNode
-from extender.replay.sets import format_list, parse_list
+from extender.kubelet.sets import format_list, parse_list
+from extender.nri.config import PolicyConfig
+from extender.nri.machine import CPU, DRAM, HBM, PMEM, Cache, Machine, MemoryNode
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.nri_options import unknown_options
 from extender.wire.nri_scenarios import config_from_json

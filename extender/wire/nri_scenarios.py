@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, model_validator
 from pydantic_core import PydanticCustomError
 
-from extender.replay.nri.config import LEVELS, PRIORITIES, PolicyConfig
-from extender.replay.nri.estimates import oom_score_adj, runtime_resources
-from extender.replay.nri.events import NewContainer
-from extender.replay.nri.objects import ContainerDevice, Pod, QoS, RuntimeResources
+from extender.nri.config import LEVELS, PRIORITIES, PolicyConfig
+from extender.nri.estimates import oom_score_adj, runtime_resources
+from extender.nri.events import NewContainer
+from extender.nri.objects import ContainerDevice, Pod, QoS, RuntimeResources
 from extender.wire.documents import MAX_VALUES
 from extender.wire.errors import WireError
 from extender.wire.nri_pods import AnnotationBudget, metadata_of, milli_or_none

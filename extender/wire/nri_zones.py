@@ -8,8 +8,8 @@ Rules of this file
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from extender.replay.nri.counts import PoolCounts
-from extender.replay.sets import parse_list
+from extender.kubelet.sets import parse_list
+from extender.nri.counts import PoolCounts
 from extender.wire.errors import WireError, shown
 from extender.wire.quantity import parse_milli
 

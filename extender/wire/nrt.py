@@ -19,10 +19,10 @@ from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter
 
+from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError
+from extender.kubelet.sets import MAX_NUMA_ID, iter_bits
+from extender.nri.counts import NriCounts, PoolCounts
 from extender.replay.counts import Counted, Counts, ZoneCounts
-from extender.replay.nri.counts import NriCounts, PoolCounts
-from extender.replay.rules import NEWEST_MINOR, Rules, UnknownVersionError
-from extender.replay.sets import MAX_NUMA_ID, iter_bits
 from extender.wire.errors import WireError, shown
 from extender.wire.nri_zones import POLICY, POLICY_ATTRIBUTE, pool_counts, tree_of
 from extender.wire.quantity import parse_whole

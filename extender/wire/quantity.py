@@ -13,7 +13,7 @@ from typing import Final
 
 from kubernetes.utils.quantity import parse_quantity
 
-from extender.replay.caches import remembered
+from extender.kubelet.caches import remembered
 from extender.wire.errors import WireError, shown
 
 MOST_UNITS: Final = 2**63 - 1

@@ -9,12 +9,12 @@ problem of the report.
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import MAX_CPUS
-from extender.replay.observed import ObservedStateError, UnknownPartError, contradictions
-from extender.replay.startup import initial_state
-from extender.replay.state import CPUState, DeviceState, ManagerState, MemoryState
-from extender.replay.verdict import Provider
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import MAX_CPUS
+from extender.kubelet.observed import ObservedStateError, UnknownPartError, contradictions
+from extender.kubelet.startup import initial_state
+from extender.kubelet.state import CPUState, DeviceState, ManagerState, MemoryState
+from extender.kubelet.verdict import Provider
 from extender.wire.checkpoints import (
     CPU_FIELD,
     DEVICE_FIELD,

@@ -24,12 +24,12 @@ import msgspec
 import orjson
 from pydantic import TypeAdapter
 
-from extender.replay.budget import Budget, BudgetError
-from extender.replay.config import KubeletConfigError
-from extender.replay.kubelet import Kubelet
-from extender.replay.startup import start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Provider
+from extender.kubelet.budget import Budget, BudgetError
+from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.startup import start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Provider
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.large_reports import MAX_PROBLEMS, cut_down
 from extender.wire.nri_nodes import UnknownPolicyError, policy_and_grants

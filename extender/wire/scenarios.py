@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from extender.replay.config import KubeletConfig, ReservedMemory
-from extender.replay.machine import CPUFacts, Machine, MachineError, NUMANodeFacts, TooLargeError
-from extender.replay.pod import Pod
-from extender.replay.sets import parse_list
-from extender.replay.state import Device
+from extender.kubelet.config import KubeletConfig, ReservedMemory
+from extender.kubelet.machine import CPUFacts, Machine, MachineError, NUMANodeFacts, TooLargeError
+from extender.kubelet.pod import Pod
+from extender.kubelet.sets import parse_list
+from extender.kubelet.state import Device
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.fields import Json, list_at, object_at, optional_object_at
 from extender.wire.pods import pod_from_json

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from extender.replay.rules import SWITCHES
+from extender.kubelet.rules import SWITCHES
 from extender.wire.errors import WireError, shown
 
 

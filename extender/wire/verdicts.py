@@ -9,10 +9,10 @@ Rules of this file
 
 from collections.abc import Mapping
 
+from extender.kubelet.sets import format_list, iter_bits
+from extender.kubelet.verdict import Admitted, Placement, Rejected, Verdict
+from extender.nri.admission import PlacedContainer
 from extender.replay.alignment import NOTHING, PodAlignment
-from extender.replay.nri.admission import PlacedContainer
-from extender.replay.sets import format_list, iter_bits
-from extender.replay.verdict import Admitted, Placement, Rejected, Verdict
 from extender.wire.quantity import MOST_UNITS
 
 JsonObject = dict[str, object]

@@ -12,9 +12,9 @@ from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.events import PodSeen
 from extender.config.settings import Settings
-from extender.replay.admission import admit
-from extender.replay.resolve import resolve
-from extender.replay.startup import start
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import start
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json

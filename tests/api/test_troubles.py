@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.node_class import NodeClass
-from extender.replay.budget import Budget
+from extender.kubelet.budget import Budget
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import PodShape
 from tests.api.conftest import Clock

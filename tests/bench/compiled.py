@@ -25,9 +25,9 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from extender.kubelet.admission import admit
 from extender.questions.capacity import Capacity
 from extender.questions.what_if import what_if
-from extender.replay.admission import admit
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.ranking.strategies import make_strategy
@@ -40,11 +40,11 @@ from tests.reports import pod_of
 
 ROOT = Path(__file__).parents[2]
 COMPILED = (
-    "admission", "branches", "budget", "choices", "cpu_assignment", "cpu_distribution", "cpu_manager", "creation",
+    "admission", "budget", "choices", "cpu_assignment", "cpu_distribution", "cpu_manager",
     "device_manager", "families", "hints", "memory_manager", "never", "observed", "pod_level", "policies", "scopes",
     "sets",
 )  # fmt: skip
-"""The modules of `extender/replay` that have functions, and no value of a node that is sent to question workers."""
+"""The modules of `extender/kubelet` that have functions, and no value of a node that is sent to question workers."""
 ROUNDS, SAMPLES, REPLAYS, NODES = 3, 30, 10, 60
 _BUILD, _MEASURE = (f"from tests.bench.compiled import {name}; {name}()" for name in ("build", "measure"))
 
@@ -91,7 +91,7 @@ def build() -> None:
     place = Path.cwd()
     (place / "mypy.ini").write_text("[mypy]\nstrict = True\n")
     with TemporaryDirectory() as scratch, chdir(place):
-        paths = [f"extender/replay/{name}.py" for name in COMPILED]
+        paths = [f"extender/kubelet/{name}.py" for name in COMPILED]
         extensions = mypycify(["--config-file=mypy.ini", *paths], opt_level="2", debug_level="0", target_dir=scratch)
         command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
         command.build_lib, command.build_temp = str(place), scratch

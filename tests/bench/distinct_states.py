@@ -34,14 +34,14 @@ from rich.progress import track
 from rich.table import Table
 
 from extender.cluster.node_class import ClassTable, NodeClass
-from extender.replay.admission import admit, release_pods
+from extender.kubelet.admission import admit, release_pods
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.replay.coarse.verdict import IdsDecideError
-from extender.replay.kubelet import Kubelet
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
 from extender.scheduling.alike import alike
 from extender.scheduling.cache import Judgements
 from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.table import Table
 
-from extender.replay.nri.counts import refusal_by_pools
+from extender.nri.counts import refusal_by_pools
 from tests.replay.nri.vectors import THEMES, VECTORS
 from tests.replay.nri.zones import decisions
 

@@ -35,9 +35,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Admitted
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json
 from tests.bench.bind_http import _api_server, _running, _send, _wait_ready

@@ -8,14 +8,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from extender.replay.admission import admit
-from extender.replay.families import universe
-from extender.replay.hints import Hints, merge
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
+from extender.kubelet.admission import admit
+from extender.kubelet.families import universe
+from extender.kubelet.hints import Hints, merge
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import devices_from_json, kubelet_config_from_json, machine_from_json
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.resolve import resolve
-from extender.replay.sets import iter_bits
-from extender.replay.verdict import Admitted
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.verdict import Admitted
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json

@@ -17,11 +17,11 @@ from extender.cluster.events import BindingInDoubt, PodForgotten, PodGone, PodSe
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
 from extender.cluster.watching import Watching
-from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.pod import Pod
-from extender.replay.resolve import resolve
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.pod import Pod
+from extender.kubelet.resolve import resolve
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.samples.nodes import SampleNode
 from extender.scheduling.pod_shape import PodShape
 from extender.wire.pods import pod_from_json

@@ -22,14 +22,14 @@ from extender.cluster.steps import ElsewhereError, Steps
 from extender.cluster.store import NodeStore
 from extender.cluster.watching import Watching
 from extender.intake.report import observation_of
-from extender.replay.admission import admit, release_pods
-from extender.replay.budget import Budget
+from extender.kubelet.admission import admit, release_pods
+from extender.kubelet.budget import Budget
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.replay.creation import init_phases
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
 from extender.samples.machines import Hardware
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy

@@ -12,11 +12,11 @@ from extender.cluster.node import Observation
 from extender.cluster.node_class import UNKNOWN, ClassTable
 from extender.cluster.store import CATCH_UP, NodeStore
 from extender.cluster.watching import Watching
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import Machine
+from extender.kubelet.verdict import Provider
 from extender.replay.coarse import layout
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import Machine
 from extender.replay.possible_states import PossibleStates
-from extender.replay.verdict import Provider
 from extender.samples.nodes import SampleNode, Workload
 from tests.cluster.reading import classes_at
 from tests.reports import sample

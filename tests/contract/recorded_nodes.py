@@ -28,12 +28,12 @@ from extender.config.settings import Settings
 from extender.conformance.agreement import Agreement, Checker, Difference
 from extender.conformance.scenario import Admission, run
 from extender.demo.serving import serving
-from extender.replay.admission import Outcome, admit
-from extender.replay.resolve import resolve
-from extender.replay.sets import iter_bits
-from extender.replay.startup import initial_state, start
-from extender.replay.state import DeviceState
-from extender.replay.verdict import Admitted, Certainty
+from extender.kubelet.admission import Outcome, admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import DeviceState
+from extender.kubelet.verdict import Admitted, Certainty
 from extender.wire import reports
 from extender.wire.scenarios import Scenario, scenario_from_json
 from node_exporter._podresources import podresources_pb2 as pb

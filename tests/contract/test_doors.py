@@ -11,14 +11,14 @@ from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.node import Observation
 from extender.config.settings import Settings
-from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.config import KubeletConfigError
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Certainty
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted, Certainty
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import scenario_from_json
 from extender.wire.verdicts import verdict_to_json

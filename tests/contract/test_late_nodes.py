@@ -15,8 +15,8 @@ from extender.app import make_service
 from extender.cluster.node_class import NodeClass
 from extender.config.settings import Settings
 from extender.demo.serving import serving
-from extender.replay.budget import Budget
-from extender.replay.verdict import Certainty
+from extender.kubelet.budget import Budget
+from extender.kubelet.verdict import Certainty
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
 from extender.scheduling.judge import make_judge

@@ -20,7 +20,7 @@ from tests.docs.tracing import ROOT, Entries
 RECORDED: Final = Path(__file__).with_name("ratchets.json")
 _ACCESS: Final = "extender/api/access/"
 """Left out of a call's counts: which files of it are entered depends on how the caller proves its identity."""
-_KUBELET: Final = "extender.replay.admission"
+_KUBELET: Final = "extender.kubelet.admission"
 """The module that admits a pod. What it imports is what a reader of the kubelet's rules may have to read."""
 
 

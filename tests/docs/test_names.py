@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-NRI: Final = "extender/replay/nri mirrors another program, the NRI resource policy, and uses that program's names"
+NRI: Final = "extender/nri mirrors another program, the NRI resource policy, and uses that program's names"
 EXCEPTIONS: Final = {
     "Container": NRI,
     "Device": NRI,

@@ -10,7 +10,7 @@ import orjson
 from prometheus_client import generate_latest
 
 from extender.api.service import Service
-from extender.replay.state import ManagerState
+from extender.kubelet.state import ManagerState
 from extender.runtime.audit import examine_waiting
 from extender.scheduling.records.predictions import Result
 from extender.wire.reports import read_report

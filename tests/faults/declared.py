@@ -22,6 +22,8 @@ from typing import Any, Final
 from kubernetes_validate.utils import schema_contents  # type: ignore[import-untyped]
 
 import extender.kube
+import extender.kubelet
+import extender.nri
 import extender.replay
 import extender.wire
 
@@ -160,7 +162,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 def known_keys() -> tuple[str, ...]:
     """The keys of annotations and labels in the modules of the readers."""
     found: set[str] = set()
-    for package in (extender.wire, extender.kube, extender.replay):
+    for package in (extender.wire, extender.kube, extender.kubelet, extender.nri, extender.replay):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
                 found.update(text for text in _texts(value) if _KEY.fullmatch(text))

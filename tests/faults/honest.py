@@ -24,9 +24,9 @@ from typing import Any, Final, Self
 
 import orjson
 
-from extender.replay.admission import admit, release_pods
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Admitted
+from extender.kubelet.admission import admit, release_pods
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted
 from extender.wire.pods import pod_from_json
 from tests.reports import args_of, pod_of, report_of, sample
 

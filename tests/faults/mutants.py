@@ -74,7 +74,7 @@ def projections_take_what_they_take() -> None:
 
 def globs_are_free() -> None:
     """A pattern is compared with a text in the product of their lengths, and no step of it is counted."""
-    from extender.replay.nri import globs
+    from extender.nri import globs
 
     def product(pattern: str, text: str, _budget: object = None) -> bool:
         row = [True] + [False] * len(text)
@@ -91,7 +91,7 @@ def globs_are_free() -> None:
 
 def caches_keep_large_values() -> None:
     """Caches count what they keep, whatever its size, and no part of a report is too large."""
-    from extender.replay import caches
+    from extender.kubelet import caches
     from extender.wire import nri_reports
 
     _put(caches, WeakValueDictionary=dict)

@@ -15,9 +15,9 @@ from typing import Any, Final
 import httpx
 import orjson
 
-from extender.replay.admission import admit
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Admitted, Certainty
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted, Certainty
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.faults.hostile_inputs import bend_value

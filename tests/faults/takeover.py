@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from extender.replay.admission import admit
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Admitted
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer

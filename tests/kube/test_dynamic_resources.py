@@ -6,7 +6,7 @@ import pytest
 
 from extender.cluster.dynamic_devices import DynamicDevice, DynamicDevices, PublishedDevices
 from extender.kube.dynamic_resources import decode_claim, decode_slice, numa_of
-from extender.replay.sets import iter_bits
+from extender.kubelet.sets import iter_bits
 
 Json = dict[str, Any]
 STANDARD = "resource.kubernetes.io/numaNode"

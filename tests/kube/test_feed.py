@@ -15,8 +15,8 @@ from extender.kube.feed import ClusterFeed, Refused
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import decode_node
 from extender.kube.pods import PodDecoder, PodRecord
-from extender.replay.admission import admit
-from extender.replay.resolve import resolve
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample
 

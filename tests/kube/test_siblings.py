@@ -15,10 +15,10 @@ from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.likeness import excess
 from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.siblings import Siblings
+from extender.kubelet.machine import Machine, NUMANodeFacts
+from extender.kubelet.pod import Pod
+from extender.kubelet.state import Device, DeviceState
 from extender.questions.node_context import WatchedPod
-from extender.replay.machine import Machine, NUMANodeFacts
-from extender.replay.pod import Pod
-from extender.replay.state import Device, DeviceState
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json

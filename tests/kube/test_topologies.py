@@ -18,7 +18,7 @@ from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.client import KubeClient
 from extender.kube.topologies import TOPOLOGIES, TopologyFeed, TopologyRecord, decode_topology
 from extender.kube.watch import Watch, WatchSettings
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from extender.runtime.api_server import connected, watch_settings
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judgement import Judgement

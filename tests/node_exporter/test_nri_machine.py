@@ -11,7 +11,7 @@ import orjson
 import pytest
 from pydantic import TypeAdapter
 
-from extender.replay.nri.machine import DRAM, HBM, PMEM
+from extender.nri.machine import DRAM, HBM, PMEM
 from extender.wire.nri_reports import nri_facts, nri_machine
 from node_exporter.nri_machine import DiscoveryError, format_ids, read_nri_machine
 from node_exporter.report import ReportedNriMachine, ReportedNriPolicy

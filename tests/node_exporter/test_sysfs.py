@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.replay.admission import admit
-from extender.replay.machine import UNNUMBERED_NUMA_NODE, CPUFacts, Machine
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.verdict import Reason, Rejected
+from extender.kubelet.admission import admit
+from extender.kubelet.machine import UNNUMBERED_NUMA_NODE, CPUFacts, Machine
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.verdict import Reason, Rejected
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json, machine_from_json
 from node_exporter.cpu_lists import parse_cpu_list

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Final
 
+from extender.kubelet.verdict import Rejected
 from extender.questions.explain import explain
-from extender.replay.verdict import Rejected
 from extender.wire.pods import pod_from_json
 from tests.oracle.kubelet import NaiveKubelet
 from tests.reports import pod_of

@@ -9,19 +9,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.node_class import ClassTable
+from extender.kubelet.admission import admit, start_pod
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.resolve import resolve
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted, Certainty
 from extender.questions.capacity import Capacity, NodeRoom
 from extender.questions.node_context import NodeContext, Taint
 from extender.questions.plan import PlacementPlan
 from extender.questions.subjects import Subject
-from extender.replay.admission import admit, start_pod
 from extender.replay.alignment import Alignment
 from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand
-from extender.replay.kubelet import Kubelet
 from extender.replay.possible_states import NO_STATES, PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Certainty
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.pod_shape import PodShape

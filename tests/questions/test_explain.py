@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.trace import Allocated, HintsOffered, Merged
+from extender.kubelet.verdict import Admitted, Rejected
 from extender.questions.explain import MAX_HINTS, explain, story_to_json
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import MAX_REPLAYS
 from extender.questions.what_if import what_if
-from extender.replay.admission import admit
-from extender.replay.resolve import resolve
-from extender.replay.trace import Allocated, HintsOffered, Merged
-from extender.replay.verdict import Admitted, Rejected
 from extender.samples.machines import GPU, Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge

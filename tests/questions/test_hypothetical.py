@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted
 from extender.questions.hypothetical import build
 from extender.questions.subjects import Subject
-from extender.replay.admission import admit
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Admitted
 from extender.samples.machines import CATALOGUE, GPU
 from extender.samples.nodes import Workload
 from extender.wire.errors import WireError

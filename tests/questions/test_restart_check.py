@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from extender.cluster.node_class import ClassTable
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.questions.node_context import NodeContext
 from extender.questions.restart_check import RestartedNode, restart_check
 from extender.questions.subjects import Subject
-from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
 from extender.samples.nodes import Workload
 from extender.wire.scenarios import kubelet_config_from_json, scenario_from_json
 from tests.oracle import NaiveKubelet, NaiveKubeletError

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from extender.kubelet.admission import admit, start_pod
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state
+from extender.kubelet.verdict import Admitted
 from extender.questions.tune import MIN_ORDERS, Tune
-from extender.replay.admission import admit, start_pod
-from extender.replay.kubelet import Kubelet
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state
-from extender.replay.verdict import Admitted
 from extender.samples.nodes import Workload
 from extender.wire.workloads import PodWorkload, workload_from_json
 from tests.reports import pod_of, sample

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.sets import format_list, iter_bits
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Rejected, Verdict
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import format_list, iter_bits
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Rejected, Verdict
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import devices_from_json, kubelet_config_from_json, machine_from_json
 

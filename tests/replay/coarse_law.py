@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 
-from extender.replay.admission import Outcome, admit
+from extender.kubelet.admission import Outcome, admit
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted, Placement, Rejected
 from extender.replay.coarse.admission import CoarseReplay
 from extender.replay.coarse.amounts import NO_TOPOLOGY, FreeAmounts, Kinds
 from extender.replay.coarse.devices import footprint
 from extender.replay.coarse.layout import layout_of
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseRejected, CoarseVerdict
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted, Placement, Rejected
 from extender.scheduling.ranking.outcome import _footprint
 
 Facts = dict[str, object]

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass, field
 from random import Random
 
+from extender.kubelet.resolve import resolve
 from extender.replay.demands import Held, broken_by
-from extender.replay.resolve import resolve
 from extender.samples.machines import Hardware
 from extender.wire.demands import demand_from_json
 from extender.wire.pods import pod_from_json

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from extender.replay.rules import NEWEST_MINOR
+from extender.kubelet.rules import NEWEST_MINOR
 
 Json = dict[str, Any]
 MI = 1 << 20

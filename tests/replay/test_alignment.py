@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.replay.admission import Outcome, admit
+from extender.kubelet.admission import Outcome, admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.state import Block, Device
+from extender.kubelet.verdict import Placement
 from extender.replay.alignment import Alignment, PodAlignment, alignment_of, alignment_of_outcome, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
-from extender.replay.resolve import resolve
-from extender.replay.sets import iter_bits
-from extender.replay.state import Block, Device
-from extender.replay.verdict import Placement
 from extender.samples.machines import GPU, Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json

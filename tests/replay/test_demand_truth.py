@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from extender.replay.admission import admit
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted
 from extender.replay.demands import Breach, broken_by_outcome
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Admitted
 from extender.samples.machines import Hardware
 from extender.wire.pods import pod_from_json
 from tests.replay.demand_truth import PREFIX, compare

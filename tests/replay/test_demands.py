@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.replay.admission import admit
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted
 from extender.replay.alignment import Alignment, alignment_of_outcome
 from extender.replay.branches import admit_in_all
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.demands import NOTHING_HELD, Breach, Held, broken_by, broken_by_outcome, is_always_met
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Admitted
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from extender.replay.rules import FIXES, SWITCHES, Rules
-from extender.replay.sets import format_list
-from extender.replay.verdict import Admitted
+from extender.kubelet.rules import FIXES, SWITCHES, Rules
+from extender.kubelet.sets import format_list
+from extender.kubelet.verdict import Admitted
 from tests.replay.by_hand import M2, Json, Node, container, machine, pod
 
 NIC = "vendor.example/nic"

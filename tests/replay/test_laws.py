@@ -10,19 +10,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from extender.conformance.agreement import Agreement, check
-from extender.replay.admission import Outcome, admit, release_pods
-from extender.replay.config import KubeletConfigError
-from extender.replay.families import at_least, fold, touching_at_least, universe
-from extender.replay.hints import Distances, Hints, merge
-from extender.replay.kubelet import Kubelet
-from extender.replay.observed import contradictions
-from extender.replay.pod import PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.sets import bits_of, format_list, iter_bits, parse_list
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.trace import RecordingTrace
-from extender.replay.verdict import Admitted, Certainty, Rejected, Verdict, When
+from extender.kubelet.admission import Outcome, admit, release_pods
+from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.families import at_least, fold, touching_at_least, universe
+from extender.kubelet.hints import Distances, Hints, merge
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.observed import contradictions
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import bits_of, format_list, iter_bits, parse_list
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.trace import RecordingTrace
+from extender.kubelet.verdict import Admitted, Certainty, Rejected, Verdict, When
 from extender.wire.scenarios import scenario_from_json
 from tests.oracle import NaiveKubelet, NaiveKubeletError
 from tests.replay.strategies import machines, scenarios

@@ -6,24 +6,24 @@ from typing import Any
 
 import pytest
 
-from extender.replay import device_manager
-from extender.replay.admission import release_pods
-from extender.replay.budget import Budget
-from extender.replay.choices import Choices
-from extender.replay.config import KubeletConfig
-from extender.replay.families import universe
-from extender.replay.hints import Hints, TopologyHint
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
-from extender.replay.pod import ContainerRequest, PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.rules import Rules
-from extender.replay.scopes import Walk, admit_by_scope
-from extender.replay.sets import bits_of, format_list, iter_bits
-from extender.replay.startup import initial_state, start
-from extender.replay.state import Device, DeviceState, ManagerState
-from extender.replay.trace import NO_TRACE
-from extender.replay.verdict import Refusal
+from extender.kubelet import device_manager
+from extender.kubelet.admission import release_pods
+from extender.kubelet.budget import Budget
+from extender.kubelet.choices import Choices
+from extender.kubelet.config import KubeletConfig
+from extender.kubelet.families import universe
+from extender.kubelet.hints import Hints, TopologyHint
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import CPUFacts, Machine, NUMANodeFacts
+from extender.kubelet.pod import ContainerRequest, PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import Rules
+from extender.kubelet.scopes import Walk, admit_by_scope
+from extender.kubelet.sets import bits_of, format_list, iter_bits
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import Device, DeviceState, ManagerState
+from extender.kubelet.trace import NO_TRACE
+from extender.kubelet.verdict import Refusal
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json
 from tests.replay.vectors import manager_cases

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.replay.observed import ObservedStateError, check_at_start, contradictions
+from extender.kubelet.observed import ObservedStateError, check_at_start, contradictions
 from tests.reports import sample
 from tests.truth import readmitted_states
 

@@ -7,14 +7,14 @@ import orjson
 import pytest
 
 from extender.cluster.node_class import ClassTable, NodeClass
-from extender.replay.admission import MAX_OUTCOMES, Outcome, admit
+from extender.kubelet.admission import MAX_OUTCOMES, Outcome, admit
+from extender.kubelet.budget import Budget
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted, Certainty, is_given_up
 from extender.replay.branches import admit_in_all
-from extender.replay.budget import Budget
 from extender.replay.coarse.admission import CoarseReplay
-from extender.replay.pod import PodRequest
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Admitted, Certainty, is_given_up
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Action, Trouble, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from extender.replay import cpu_manager, device_manager, memory_manager
-from extender.replay.choices import Choices
-from extender.replay.config import CPUOptions
-from extender.replay.cpu_assignment import Assignment, NotEnoughCPUsError
-from extender.replay.cpu_distribution import (
+from extender.kubelet import cpu_manager, device_manager, memory_manager
+from extender.kubelet.choices import Choices
+from extender.kubelet.config import CPUOptions
+from extender.kubelet.cpu_assignment import Assignment, NotEnoughCPUsError
+from extender.kubelet.cpu_distribution import (
     DistributionHangError,
     _balanced_score,
     _deviation,
     _round3,
     distribute,
 )
-from extender.replay.families import Universe, at_least, touching_at_least, universe
-from extender.replay.hints import Distances, Hints, TopologyHint, merge, narrowest, walked_universe
-from extender.replay.pod import PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.sets import bits_of, format_list, parse_list
-from extender.replay.state import Block, CPUState, Device, DeviceState, MemoryAmounts, MemoryState, NUMANodeMemory
-from extender.replay.verdict import Provider, Reason, Refusal, Rejected
+from extender.kubelet.families import Universe, at_least, touching_at_least, universe
+from extender.kubelet.hints import Distances, Hints, TopologyHint, merge, narrowest, walked_universe
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import bits_of, format_list, parse_list
+from extender.kubelet.state import Block, CPUState, Device, DeviceState, MemoryAmounts, MemoryState, NUMANodeMemory
+from extender.kubelet.verdict import Provider, Reason, Refusal, Rejected
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import machine_from_json
 from tests.replay.by_hand import M1, M2, Json, Node, container, machine, pod

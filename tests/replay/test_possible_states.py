@@ -1,9 +1,9 @@
 """One of several states, as a value."""
 
-from extender.replay.admission import admit
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Certainty
 from extender.replay.possible_states import NO_STATES, PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Certainty
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample
 

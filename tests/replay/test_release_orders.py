@@ -8,8 +8,16 @@ import pytest
 from extender.cluster.ledger import EMPTY, leave
 from extender.cluster.ledger import expire as forget_ended
 from extender.cluster.projection import ProjectionInput, project
-from extender.replay.release_orders import MAX_ORDERS, release_in_any_order
-from extender.replay.state import Block, CPUState, DeviceState, ManagerState, MemoryAmounts, MemoryState, NUMANodeMemory
+from extender.kubelet.release_orders import MAX_ORDERS, release_in_any_order
+from extender.kubelet.state import (
+    Block,
+    CPUState,
+    DeviceState,
+    ManagerState,
+    MemoryAmounts,
+    MemoryState,
+    NUMANodeMemory,
+)
 from extender.wire.reports import read_report
 from tests.drill import machines
 from tests.oracle.kubelet import NaiveKubelet

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from extender.replay.admission import admit
-from extender.replay.pod import Pod
-from extender.replay.resize import ResizeResult, resize
-from extender.replay.resolve import resolve
+from extender.kubelet.admission import admit
+from extender.kubelet.pod import Pod
+from extender.kubelet.resize import ResizeResult, resize
+from extender.kubelet.resolve import resolve
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from extender.replay.resolve import resolve
-from extender.replay.restart import CPU_FILE, MEMORY_FILE, admit_again, restore
-from extender.replay.verdict import Admitted, Rejected
+from extender.kubelet.resolve import resolve
+from extender.kubelet.restart import CPU_FILE, MEMORY_FILE, admit_again, restore
+from extender.kubelet.verdict import Admitted, Rejected
 from extender.samples.nodes import Workload
 from extender.wire.pods import pod_from_json
 from tests.reports import sample

@@ -5,8 +5,8 @@ Numbers of sections and examples are those of the behaviour reference (`../share
 
 import pytest
 
-from extender.replay.sets import format_list
-from extender.replay.verdict import Admitted, Rejected
+from extender.kubelet.sets import format_list
+from extender.kubelet.verdict import Admitted, Rejected
 from tests.replay.by_hand import M1, M2, Json, Node, container, machine, pod
 
 GIB = 1 << 30

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from extender.replay.admission import admit, is_indifferent
-from extender.replay.config import KubeletConfigError
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod
-from extender.replay.resolve import resolve
-from extender.replay.rules import Rules, UnknownVersionError, parse_minor
-from extender.replay.sets import format_list
-from extender.replay.startup import initial_state, start
-from extender.replay.verdict import Certainty, Reason, Rejected, When
+from extender.kubelet.admission import admit, is_indifferent
+from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import Rules, UnknownVersionError, parse_minor
+from extender.kubelet.sets import format_list
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.verdict import Certainty, Reason, Rejected, When
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json, machine_from_json
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from extender.replay.admission import admit
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.trace import NO_TRACE, Allocated, HintRecord, HintsOffered, Merged, RecordingTrace, TraceEvent
-from extender.replay.verdict import Rejected
+from extender.kubelet.admission import admit
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.trace import NO_TRACE, Allocated, HintRecord, HintsOffered, Merged, RecordingTrace, TraceEvent
+from extender.kubelet.verdict import Rejected
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import devices_from_json, kubelet_config_from_json, machine_from_json
 

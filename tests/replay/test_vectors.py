@@ -11,12 +11,12 @@ import pytest
 
 from extender.conformance.agreement import Agreement, Checker, Difference, check
 from extender.conformance.scenario import Admission, run
-from extender.replay.admission import Outcome, release_pods
+from extender.kubelet.admission import Outcome, release_pods
+from extender.kubelet.observed import contradictions
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
 from extender.replay.branches import admit_in_all
-from extender.replay.observed import contradictions
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
 from extender.wire.scenarios import Scenario, Step, scenario_from_json
 from tests.checkpoints import cpu_state_from_json, memory_state_from_json
 from tests.replay.vectors import VERSIONS, scenarios

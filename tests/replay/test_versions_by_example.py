@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from extender.replay.config import KubeletConfigError
-from extender.replay.pod import PodRequest, QOSClass
-from extender.replay.resolve import resolve
-from extender.replay.rules import Rules
-from extender.replay.verdict import Rejected
+from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.pod import PodRequest, QOSClass
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import Rules
+from extender.kubelet.verdict import Rejected
 from extender.wire.pods import pod_from_json
 from tests.replay.by_hand import M1, Json, Node, container, pod
 

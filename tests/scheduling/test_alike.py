@@ -11,8 +11,8 @@ import pytest
 
 from extender.cluster.free_table import NO_PLACE, Int64s
 from extender.cluster.node_class import ClassTable, NodeClass
+from extender.kubelet.startup import initial_state
 from extender.replay.possible_states import PossibleStates
-from extender.replay.startup import initial_state
 from extender.scheduling.alike import MAX_MERGES, WORTH, alike
 from extender.scheduling.judge import follows_from_key, make_judge, merits_of
 from extender.scheduling.judgement import UncertaintyPolicy

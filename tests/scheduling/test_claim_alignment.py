@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from extender.cluster.dynamic_devices import CPU_DRIVER, DynamicDevice
+from extender.kubelet.pod import Container, ContainerKind, Pod
+from extender.kubelet.verdict import Certainty
 from extender.replay.alignment import NOTHING, Alignment, Spread
-from extender.replay.pod import Container, ContainerKind, Pod
-from extender.replay.verdict import Certainty
 from extender.samples.machines import Hardware
 from extender.scheduling.claim_alignment import ClaimAlignment, Places, claim_alignment_of
 from extender.scheduling.judgement import Judgement

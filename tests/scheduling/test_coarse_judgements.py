@@ -12,18 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.node_class import ClassTable, NodeClass
-from extender.replay.admission import admit, release_pods, start_pod
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Provider
 from extender.replay.branches import admit_in_all
 from extender.replay.coarse.verdict import IdsDecideError
-from extender.replay.config import KubeletConfigError
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import Pod, PodRequest
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Provider
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import Action, Judgement, UncertaintyPolicy
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape

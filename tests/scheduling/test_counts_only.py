@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from extender.cluster.node_class import ClassTable
+from extender.kubelet.pod import has_pod_level_resources
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import Rules
+from extender.kubelet.sets import iter_bits, parse_list
+from extender.kubelet.startup import start
+from extender.kubelet.verdict import Certainty
 from extender.replay.counts import Counts, ZoneCounts
-from extender.replay.pod import has_pod_level_resources
 from extender.replay.possible_states import NO_STATES
-from extender.replay.resolve import resolve
-from extender.replay.rules import Rules
-from extender.replay.sets import iter_bits, parse_list
-from extender.replay.startup import start
-from extender.replay.verdict import Certainty
 from extender.scheduling.counts_only import refusal_by_counts
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, UncertaintyPolicy

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
+from extender.kubelet.config import TopologyPolicy
+from extender.kubelet.rules import Rules
+from extender.kubelet.verdict import Certainty, Provider
 from extender.questions.capacity import Capacity
 from extender.questions.explain import explain
 from extender.questions.subjects import Subject
 from extender.questions.what_if import what_if
-from extender.replay.config import TopologyPolicy
 from extender.replay.counts import Counts
 from extender.replay.possible_states import PossibleStates
-from extender.replay.rules import Rules
-from extender.replay.verdict import Certainty, Provider
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache

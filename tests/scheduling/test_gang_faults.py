@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from extender.cluster.events import PodForgotten
-from extender.replay.budget import Budget
-from extender.replay.pod import Pod
+from extender.kubelet.budget import Budget
+from extender.kubelet.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import Workload
 from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBound

@@ -14,8 +14,8 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.kube.changes import Batch, Seen
 from extender.kube.topologies import CONFIRM_SECONDS, MISSED, TopologyFeed, decode_topology
-from extender.replay.nri.books import Books
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
+from extender.nri.books import Books
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.nrt import DEFAULT_REFRESH_SECONDS, REPORT

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from tests.api.conftest import Clock
 from tests.nri_samples import CONFIG, nri_report, placed_pod
 

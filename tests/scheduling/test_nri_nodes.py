@@ -18,12 +18,12 @@ from extender.config.settings import Settings
 from extender.kube.changes import Batch, Changed, Seen
 from extender.kube.feed import ClusterFeed
 from extender.kube.pods import PodDecoder
-from extender.replay.nri.cpu_taking import discover
-from extender.replay.nri.events import Node, set_up, start
-from extender.replay.nri.objects import QoS
-from extender.replay.nri.observed import ObservedGrant, observe
-from extender.replay.nri.requests import CPUType
-from extender.replay.pod import Container, ContainerKind, Pod, QOSClass
+from extender.kubelet.pod import Container, ContainerKind, Pod, QOSClass
+from extender.nri.cpu_taking import discover
+from extender.nri.events import Node, set_up, start
+from extender.nri.objects import QoS
+from extender.nri.observed import ObservedGrant, observe
+from extender.nri.requests import CPUType
 from extender.scheduling.judgement import Action
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.predictions import Result

@@ -8,7 +8,7 @@ import pytest
 
 from extender.cluster.pod_tracker import Prediction
 from extender.config.settings import Settings
-from extender.replay.verdict import Admitted, Placement, Provider, Reason, Rejected
+from extender.kubelet.verdict import Admitted, Placement, Provider, Reason, Rejected
 from extender.scheduling.placement_annotation import ANNOTATION, MAX_BYTES, placement_annotation
 from tests.reports import sample
 from tests.scheduling.test_bind import World

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from extender.cluster.settled_pod import AdmissionResult, SettledPod
-from extender.replay.admission import admit, release_pods
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Admitted
+from extender.kubelet.admission import admit, release_pods
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted
 from extender.scheduling.records.predictions import Audit, Result
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from extender.cluster.node_class import UNKNOWN, ClassTable
-from extender.replay.admission import admit, release_pods
+from extender.kubelet.admission import admit, release_pods
+from extender.kubelet.resolve import resolve
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Action, UncertaintyPolicy

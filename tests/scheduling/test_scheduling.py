@@ -14,15 +14,15 @@ from extender.app import make_service
 from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
+from extender.kubelet.budget import Budget, OutOfStepsError, OutOfTimeError
+from extender.kubelet.pod import Pod
+from extender.kubelet.verdict import Admitted, Certainty, Provider
 from extender.questions.node_context import NOTHING_KNOWN
 from extender.questions.subjects import live
 from extender.questions.what_if import what_if
-from extender.replay.budget import Budget, OutOfStepsError, OutOfTimeError
 from extender.replay.coarse.admission import CoarseReplay, Key
 from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
-from extender.replay.verdict import Admitted, Certainty, Provider
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.candidates import Candidates

@@ -13,13 +13,13 @@ from pydantic import ValidationError
 from extender.app import make_service
 from extender.cluster.node_class import ClassTable
 from extender.config.settings import Settings
-from extender.replay.admission import admit
-from extender.replay.machine import CPUFacts, Machine, NUMANodeFacts
+from extender.kubelet.admission import admit
+from extender.kubelet.machine import CPUFacts, Machine, NUMANodeFacts
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.state import Device, DeviceState
+from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.state import Device, DeviceState
-from extender.replay.verdict import Admitted
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import make_judge

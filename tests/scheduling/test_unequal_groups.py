@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from extender.replay.budget import Budget
+from extender.kubelet.budget import Budget
 from extender.scheduling.binder import PodBound
 from extender.scheduling.gangs import planner
 from extender.wire.group_templates import templates_of

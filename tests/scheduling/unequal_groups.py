@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from extender.replay.admission import admit, start_pod
-from extender.replay.resolve import resolve
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
+from extender.kubelet.admission import admit, start_pod
+from extender.kubelet.resolve import resolve
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.samples.machines import Hardware
 from extender.samples.nodes import DescriptionError, SampleNode, Workload, make_pod
 from extender.scheduling.binder import PodBound

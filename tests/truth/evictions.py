@@ -13,16 +13,16 @@ from itertools import combinations, permutations
 from random import Random
 from typing import Any
 
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.resolve import resolve
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.questions.evictions import Evictions
 from extender.questions.make_room import MakeRoom, OpenedPlace
 from extender.questions.node_pods import NEVER_EVICT, NodePod, pods_of
 from extender.questions.subjects import Subject
-from extender.replay.admission import admit, release_pods, start_pod
 from extender.replay.alignment import Alignment, alignment_of_outcomes
-from extender.replay.kubelet import Kubelet
-from extender.replay.resolve import resolve
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
 from extender.samples.machines import Hardware
 from extender.samples.nodes import DescriptionError, SampleNode, Workload
 from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement

@@ -12,9 +12,9 @@ from typing import Any
 
 import orjson
 
-from extender.replay.admission import admit, release_pods
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Provider
+from extender.kubelet.admission import admit, release_pods
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Provider
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report

@@ -9,15 +9,15 @@ from typing import Any
 
 from extender.cluster.node_class import ClassTable
 from extender.conformance.scenario import KubeletCrashError
+from extender.kubelet.admission import admit, release_pods, start_pod
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.startup import initial_state, start
+from extender.kubelet.verdict import Admitted
 from extender.questions.node_context import NodeContext
 from extender.questions.restart_check import restart_check
 from extender.questions.subjects import Subject
-from extender.replay.admission import admit, release_pods, start_pod
-from extender.replay.pod import PodRequest
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.startup import initial_state, start
-from extender.replay.verdict import Admitted
 from extender.wire.scenarios import scenario_from_json
 from tests.oracle import NaiveKubelet, NaiveKubeletError
 from tests.replay.vectors import VERSIONS, scenarios

@@ -7,11 +7,11 @@ import orjson
 import pytest
 
 from extender.cluster.node_class import ClassTable
+from extender.kubelet.admission import admit, is_indifferent
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Reason, Rejected, Verdict
 from extender.questions.explain import first_fault
-from extender.replay.admission import admit, is_indifferent
 from extender.replay.possible_states import PossibleStates
-from extender.replay.resolve import resolve
-from extender.replay.verdict import Reason, Rejected, Verdict
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape

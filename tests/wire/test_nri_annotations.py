@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.replay.nri.objects import MALFORMED
+from extender.nri.objects import MALFORMED
 from extender.wire.nri_annotations import MAX_ANNOTATIONS, MAX_FAULTS, FaultKind, annotation_faults
 from extender.wire.nri_pods import metadata_of
 from extender.wire.workloads import workload_from_json

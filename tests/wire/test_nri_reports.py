@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from extender.replay.nri.config import PolicyConfig
+from extender.nri.config import PolicyConfig
 from extender.wire.errors import WireError
 from extender.wire.nri_nodes import UnknownPolicyError, nri_policy, nri_state
 from extender.wire.nri_reports import NriFacts, read_nri

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from extender.replay.nri.config import PolicyConfig
-from extender.replay.nri.cpu_taking import discover
-from extender.replay.nri.events import set_up, start
-from extender.replay.sets import format_list
+from extender.kubelet.sets import format_list
+from extender.nri.config import PolicyConfig
+from extender.nri.cpu_taking import discover
+from extender.nri.events import set_up, start
 from extender.wire.errors import WireError
 from extender.wire.nri_zones import MAX_POOLS
 from extender.wire.nrt import counted, published_from_json

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from extender.kubelet.rules import NEWEST_MINOR
 from extender.replay.counts import ZoneCounts
-from extender.replay.rules import NEWEST_MINOR
 from extender.wire.errors import WireError
 from extender.wire.nrt import OURS, REPORT, Published, counted, published_from_json, unpack_report
 from extender.wire.reports import read_report

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.replay.pod import ContainerKind, QOSClass, has_pod_level_resources
-from extender.replay.resolve import qos_class, resolve
-from extender.replay.rules import Rules
+from extender.kubelet.pod import ContainerKind, QOSClass, has_pod_level_resources
+from extender.kubelet.resolve import qos_class, resolve
+from extender.kubelet.rules import Rules
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 from extender.wire.quantity import parse_milli, parse_whole

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.store import NodeStore
 from extender.intake.report import observation_of
-from extender.replay.verdict import Provider
+from extender.kubelet.verdict import Provider
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.checkpoints import memory_state
 from extender.wire.errors import WireError

@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.replay.admission import admit
-from extender.replay.resolve import resolve
-from extender.replay.sets import format_list
-from extender.replay.verdict import Admitted
+from extender.kubelet.admission import admit
+from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import format_list
+from extender.kubelet.verdict import Admitted
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import ReadReport, read_report
 from node_exporter.checkpoints import parse_files, read_files

@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 from extender.api.http.problems import documented
 from extender.api.nodes.views import certainty_of
 from extender.api.service import Service
+from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
+from extender.kubelet.verdict import Certainty
 from extender.observability.metrics import CONTENT_TYPE
 from extender.observability.node_metrics import NodeMetrics
-from extender.replay.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
-from extender.replay.verdict import Certainty
 from extender.scheduling.gangs.record import GroupState
 from extender.wire.validation import doc
 

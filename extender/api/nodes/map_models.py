@@ -7,7 +7,7 @@ node.
 from typing import Annotated
 
 from extender.api.questions.models import Answer
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from extender.wire.validation import doc
 
 

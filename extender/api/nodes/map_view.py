@@ -6,10 +6,10 @@ from zlib import crc32
 
 from extender.api.nodes.views import certainty_of, free_by_numa, numa_sockets, problem_count, resource_policy_of
 from extender.cluster.node import NodeRecord
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.state import ManagerState
 from extender.questions.free_room import free_devices
 from extender.questions.nri_pools import root_room
-from extender.replay.kubelet import Kubelet
-from extender.replay.state import ManagerState
 from extender.scheduling.records.unjudged import Note
 
 Json = dict[str, object]

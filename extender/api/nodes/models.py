@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from extender.api.questions.models import Answer, CPUList, MemoryBlock, NUMAIds
-from extender.replay.verdict import Certainty, Provider
+from extender.kubelet.verdict import Certainty, Provider
 from extender.wire.validation import doc
 
 

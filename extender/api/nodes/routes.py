@@ -17,8 +17,8 @@ from extender.api.service import Service
 from extender.cluster.errors import UnknownNodeError
 from extender.cluster.node import NodeRecord
 from extender.cluster.store import NodeStore
-from extender.replay.config import TopologyPolicy
-from extender.replay.verdict import Certainty
+from extender.kubelet.config import TopologyPolicy
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.unjudged import Note
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from extender.cluster.node import NodeRecord
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import shown_numa_id
+from extender.kubelet.sets import format_list, iter_bits
+from extender.kubelet.state import Block, ManagerState
+from extender.kubelet.verdict import Certainty, Provider
 from extender.questions.free_room import free_cpus, free_devices, numa_room
 from extender.questions.nri_pools import PoolRoom, numa_room_of, policy_free_cpus, pools_of
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import shown_numa_id
-from extender.replay.sets import format_list, iter_bits
-from extender.replay.state import Block, ManagerState
-from extender.replay.verdict import Certainty, Provider
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.unjudged import Note
 

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from extender.api.questions.models import AlignedNUMA, AlignmentCertain, AlignmentName, Answer, ContainerPlacement
 from extender.api.questions.what_if_models import PodSummary
-from extender.replay.resize import ResizeResult
-from extender.replay.verdict import Certainty
+from extender.kubelet.resize import ResizeResult
+from extender.kubelet.verdict import Certainty
 from extender.wire.validation import doc
 
 Notes = Annotated[list[str], doc("Assumptions of the answer, and what was not checked.")]

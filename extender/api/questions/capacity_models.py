@@ -10,7 +10,7 @@ from extender.api.questions.models import (
     ContainerPlacement,
     PolicyPlacement,
 )
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from extender.wire.validation import doc
 
 

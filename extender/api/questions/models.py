@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from extender.replay.verdict import Provider
+from extender.kubelet.verdict import Provider
 from extender.wire.validation import doc
 
 

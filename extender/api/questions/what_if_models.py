@@ -5,8 +5,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from extender.api.questions.models import AlignedNUMA, AlignmentCertain, AlignmentName, Answer, NUMAIds, Verdict
-from extender.replay.nri.pool_rules import PoolRule
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
+from extender.nri.pool_rules import PoolRule
 from extender.wire.validation import doc
 
 _POOL_RULES: Final = ", ".join(f"`{rule.value}`" for rule in PoolRule if rule is not PoolRule.USED)

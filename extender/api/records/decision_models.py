@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from extender.api.questions.models import Answer, Verdict
-from extender.replay.verdict import Certainty
+from extender.kubelet.verdict import Certainty
 from extender.wire.validation import doc
 
 

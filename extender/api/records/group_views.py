@@ -5,7 +5,7 @@ from itertools import chain, islice
 
 from extender.api.records.group_models import MAX_PLACES
 from extender.cluster.node import NodeRecord
-from extender.replay.sets import iter_bits
+from extender.kubelet.sets import iter_bits
 from extender.scheduling.gangs.groups import Groups
 from extender.scheduling.gangs.record import GroupRecord, GroupState
 from extender.scheduling.preemption.plan import numa_nodes_of

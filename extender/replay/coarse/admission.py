@@ -8,15 +8,15 @@ does not decide, each node is walked; where counts do not decide, there is no ve
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from extender.replay.budget import Budget
+from extender.kubelet.budget import Budget
+from extender.kubelet.config import TopologyPolicy
+from extender.kubelet.never import can_never_fit
+from extender.kubelet.pod import INT64_MAX, ContainerRequest, PodRequest
+from extender.kubelet.verdict import Reason, When
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import ANYWHERE, Layout, NodeHardware
 from extender.replay.coarse.verdict import CoarseRefusalError, CoarseRejected, CoarseVerdict, IdsDecideError
 from extender.replay.coarse.walk import CoarseWalk
-from extender.replay.config import TopologyPolicy
-from extender.replay.never import can_never_fit
-from extender.replay.pod import INT64_MAX, ContainerRequest, PodRequest
-from extender.replay.verdict import Reason, When
 
 CPU: Final = "cpu"
 NOT_SERVED: Final = ()

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.state import CPUState, Device, DeviceState, ManagerState, MemoryState, NUMANodeMemory
 from extender.replay.coarse.layout import DeviceInventory, Layout, NodeHardware, hardware_of
-from extender.replay.kubelet import Kubelet
-from extender.replay.sets import iter_bits
-from extender.replay.state import CPUState, Device, DeviceState, ManagerState, MemoryState, NUMANodeMemory
 
 NO_TOPOLOGY: Final = -1
 """The kind of a device whose plugin reported no topology."""

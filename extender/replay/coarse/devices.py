@@ -5,17 +5,17 @@ Rules of this file
   the coarse replay has no answer.
 - Devices that an ordinary init container leaves to a later container have ids: no answer either.
 
-Mirrors: `extender.replay.device_manager`.
+Mirrors: `extender.kubelet.device_manager`.
 """
 
 from collections.abc import Mapping
 
-from extender.replay.budget import Budget
+from extender.kubelet.budget import Budget
+from extender.kubelet.families import touching_at_least
+from extender.kubelet.hints import IMPOSSIBLE, Hints, walked_universe
+from extender.kubelet.verdict import Provider, Reason
 from extender.replay.coarse.amounts import NO_TOPOLOGY, DeviceAmounts, Kinds, touching
 from extender.replay.coarse.verdict import CoarseRefusalError, IdsDecideError
-from extender.replay.families import touching_at_least
-from extender.replay.hints import IMPOSSIBLE, Hints, walked_universe
-from extender.replay.verdict import Provider, Reason
 
 
 class DeviceWalk:

@@ -12,12 +12,12 @@ from itertools import count
 from typing import Final
 from weakref import ref
 
-from extender.replay.caches import Shared, remembered
-from extender.replay.config import CPUOptions, Scope, TopologyPolicy
-from extender.replay.families import MAX_NUMA_NODES
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import Machine
-from extender.replay.sets import MAX_NUMA_ID, iter_bits
+from extender.kubelet.caches import Shared, remembered
+from extender.kubelet.config import CPUOptions, Scope, TopologyPolicy
+from extender.kubelet.families import MAX_NUMA_NODES
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import Machine
+from extender.kubelet.sets import MAX_NUMA_ID, iter_bits
 
 ANYWHERE: Final = -1
 """The mask of rows and affinities where the NUMA node does not matter."""

@@ -5,19 +5,19 @@ Rules of this file
   decided from integers here; every other case by `memory_manager` itself.
 - Containers that were allocated in the usual way are allocated again by `memory_manager` when it is needed.
 
-Mirrors: `extender.replay.memory_manager`.
+Mirrors: `extender.kubelet.memory_manager`.
 """
 
 from collections.abc import Mapping
 
-from extender.replay import memory_manager
-from extender.replay.budget import Budget
+from extender.kubelet import memory_manager
+from extender.kubelet.budget import Budget
+from extender.kubelet.hints import Hints, KubeletPanicError
+from extender.kubelet.pod import INT64_MAX, ContainerRequest, PodRequest
+from extender.kubelet.state import MemoryState
+from extender.kubelet.verdict import Provider, Reason, Refusal
 from extender.replay.coarse.amounts import FreeAmounts, memory_amounts
 from extender.replay.coarse.verdict import CoarseRefusalError, IdsDecideError
-from extender.replay.hints import Hints, KubeletPanicError
-from extender.replay.pod import INT64_MAX, ContainerRequest, PodRequest
-from extender.replay.state import MemoryState
-from extender.replay.verdict import Provider, Reason, Refusal
 
 Request = Mapping[str, int]
 

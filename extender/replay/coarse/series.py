@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from extender.replay.budget import Budget
+from extender.kubelet.budget import Budget
+from extender.kubelet.sets import lowest_bits
+from extender.kubelet.state import DeviceState, ManagerState, NUMANodeMemory
 from extender.replay.coarse.admission import CPU, CoarseReplay, PodStep, affinity_of, take
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import ANYWHERE
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseVerdict
-from extender.replay.sets import lowest_bits
-from extender.replay.state import DeviceState, ManagerState, NUMANodeMemory
 
 HOLDER: Final = "\0copies"
 """The UID that holds the devices of the copies in `CopySeries.state`."""

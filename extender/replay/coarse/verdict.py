@@ -1,11 +1,11 @@
-"""Answers of the coarse replay: what `extender.replay.verdict` says, without ids, amounts and messages."""
+"""Answers of the coarse replay: what `extender.kubelet.verdict` says, without ids, amounts and messages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from extender.kubelet.verdict import Provider, Reason, When
 from extender.replay.coarse.amounts import Kinds
-from extender.replay.verdict import Provider, Reason, When
 
 
 class CoarseRejected(NamedTuple):

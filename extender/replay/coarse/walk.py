@@ -7,14 +7,22 @@ Steps of a merge, as in `scopes` and `policies`:
 2. Where step 1 does not decide (requests larger than a NUMA node, align-by-socket, best-effort without a preferred
    mask), the hints are computed in full and merged by `policies.decide`.
 
-Mirrors: `extender.replay.admission`, `scopes`, `cpu_manager`.
+Mirrors: `extender.kubelet.admission`, `scopes`, `cpu_manager`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from extender.replay import cpu_manager
-from extender.replay.budget import Budget
+from extender.kubelet import cpu_manager
+from extender.kubelet.budget import Budget
+from extender.kubelet.config import Scope, TopologyPolicy
+from extender.kubelet.families import at_least, universe
+from extender.kubelet.hints import Hints, TopologyHint
+from extender.kubelet.pod import ContainerRequest, PodRequest
+from extender.kubelet.policies import decide
+from extender.kubelet.scopes import ANY_NODE
+from extender.kubelet.sets import bits_of, iter_bits
+from extender.kubelet.verdict import Provider, Reason
 from extender.replay.coarse import cpus
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.cpus import CPUPool
@@ -28,14 +36,6 @@ from extender.replay.coarse.verdict import (
     IdsDecideError,
     Taken,
 )
-from extender.replay.config import Scope, TopologyPolicy
-from extender.replay.families import at_least, universe
-from extender.replay.hints import Hints, TopologyHint
-from extender.replay.pod import ContainerRequest, PodRequest
-from extender.replay.policies import decide
-from extender.replay.scopes import ANY_NODE
-from extender.replay.sets import bits_of, iter_bits
-from extender.replay.verdict import Provider, Reason
 
 STEPS_OF_A_CONTAINER: Final = 10
 """Steps of a budget for its key and its walk, before what its hints take."""

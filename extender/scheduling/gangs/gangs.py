@@ -25,7 +25,7 @@ from typing import Final
 from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
-from extender.replay.pod import Pod
+from extender.kubelet.pod import Pod
 from extender.scheduling.binder import (
     BY_ADMISSION_CHECK,
     RETRY,

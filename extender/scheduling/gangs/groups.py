@@ -26,7 +26,7 @@ from math import inf
 from typing import Final
 
 from extender.bounded import BoundedMap
-from extender.replay.pod import Pod
+from extender.kubelet.pod import Pod
 from extender.scheduling.gangs.record import (
     OPEN_HOLDS,
     GangSettings,

@@ -19,8 +19,8 @@ from typing import Final, TypeVar
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import UNKNOWN
 from extender.cluster.store import NodeStore
-from extender.replay.budget import Budget
-from extender.replay.pod import Pod
+from extender.kubelet.budget import Budget
+from extender.kubelet.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge
 from extender.scheduling.feasibility import Filtered, without
 from extender.scheduling.gangs.groups import Groups

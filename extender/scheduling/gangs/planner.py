@@ -20,8 +20,8 @@ from itertools import islice, permutations
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
-from extender.replay.budget import Budget
-from extender.replay.verdict import Certainty
+from extender.kubelet.budget import Budget
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.gangs.rows import TOTALS, States, admitted, judged_after
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement

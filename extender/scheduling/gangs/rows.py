@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
-from extender.replay.admission import start_pod
+from extender.kubelet.admission import start_pod
+from extender.kubelet.budget import Budget
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.replay.branches import admit_in_all
-from extender.replay.budget import Budget
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import PodShape

@@ -8,11 +8,11 @@ Rules of this file
 
 from collections.abc import Collection, Sequence
 
-from extender.replay import cpu_manager
-from extender.replay.config import Scope, TopologyPolicy
-from extender.replay.kubelet import Kubelet
-from extender.replay.pod import PodRequest
-from extender.replay.state import CPUState, ManagerState
+from extender.kubelet import cpu_manager
+from extender.kubelet.config import Scope, TopologyPolicy
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.state import CPUState, ManagerState
 
 
 class CPUBound:

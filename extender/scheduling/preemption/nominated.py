@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
-from extender.replay.admission import is_indifferent
+from extender.kubelet.admission import is_indifferent
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.replay.branches import admit_in_all
 from extender.replay.possible_states import PossibleStates
-from extender.replay.state import ManagerState
-from extender.replay.verdict import Admitted
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
 

@@ -17,9 +17,9 @@ from enum import StrEnum
 from typing import Final
 
 from extender.cluster.node_class import UNKNOWN, NodeClass
-from extender.replay.admission import release_pods
-from extender.replay.kubelet import Kubelet
-from extender.replay.state import ManagerState
+from extender.kubelet.admission import release_pods
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.state import ManagerState
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.cpu_lower_bound import CPUBound

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import Machine
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.state import CPUState, Device, ManagerState, MemoryState
+from extender.kubelet.verdict import Admitted, Placement
+from extender.nri.books import Books
 from extender.replay.coarse.amounts import FreeAmounts, Kinds
 from extender.replay.coarse.devices import footprint
 from extender.replay.coarse.layout import Layout
 from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError, Taken
-from extender.replay.kubelet import Kubelet
-from extender.replay.machine import Machine
-from extender.replay.nri.books import Books
-from extender.replay.sets import iter_bits
-from extender.replay.state import CPUState, Device, ManagerState, MemoryState
-from extender.replay.verdict import Admitted, Placement
 from extender.scheduling.ranking.elementwise import Amount, greatest
 
 CPU: Final = "cpu"

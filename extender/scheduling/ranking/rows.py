@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.cluster.free_table import Int64s, RowGroup
-from extender.replay.machine import Machine
+from extender.kubelet.machine import Machine
 from extender.scheduling.ranking.outcome import CPU, CoarseOutcome, Headroom
 
 Taken = tuple[str, Headroom, Headroom]

@@ -8,8 +8,8 @@ pod shape and class of nodes. `docs/strategies.md` has the formulas side by side
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from extender.replay.machine import Machine
-from extender.replay.sets import iter_bits
+from extender.kubelet.machine import Machine
+from extender.kubelet.sets import iter_bits
 from extender.scheduling.ranking.allocation import balanced, least_allocated, most_allocated
 from extender.scheduling.ranking.fragmentation import least_fragmentation
 from extender.scheduling.ranking.outcome import RankedAdmission, Strategy

@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 from extender.bounded import BoundedMap
 from extender.cluster.settled_pod import SettledPod
-from extender.replay.budget import Budget, BudgetError
-from extender.replay.config import KubeletConfigError, TopologyPolicy
-from extender.replay.kubelet import Kubelet
-from extender.replay.rules import FIXES, NEWEST_MINOR, SWITCHES, Rules
-from extender.replay.startup import start
+from extender.kubelet.budget import Budget, BudgetError
+from extender.kubelet.config import KubeletConfigError, TopologyPolicy
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.rules import FIXES, NEWEST_MINOR, SWITCHES, Rules
+from extender.kubelet.startup import start
 
 MAX_RULES: Final = 16
 """How many rules are tried for one disagreement."""

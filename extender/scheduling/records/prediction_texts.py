@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from extender.replay.nri.admission import Granted, NriContainerKind
-from extender.replay.sets import format_list
-from extender.replay.state import Block, Device, ManagerState
-from extender.replay.verdict import Admitted
+from extender.kubelet.sets import format_list
+from extender.kubelet.state import Block, Device, ManagerState
+from extender.kubelet.verdict import Admitted
+from extender.nri.admission import Granted, NriContainerKind
 
 NOTHING: Final = "nothing exclusive"
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1, "bytes"))

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 
 from extender.bounded import BoundedMap
 from extender.cluster.settled_pod import AdmissionResult, SettledPod
-from extender.replay.nri.admission import NriContainerKind
-from extender.replay.pod import ContainerKind
-from extender.replay.state import Device
-from extender.replay.verdict import MANAGERS_REASONS, Admitted, Certainty
+from extender.kubelet.pod import ContainerKind
+from extender.kubelet.state import Device
+from extender.kubelet.verdict import MANAGERS_REASONS, Admitted, Certainty
+from extender.nri.admission import NriContainerKind
 from extender.scheduling.records.demand_results import DemandResults
 from extender.scheduling.records.kubelet_rules import Behaviour, KubeletBehaviours, RuleSetting
 from extender.scheduling.records.prediction_texts import predicted_words, reported_words

@@ -1,6 +1,6 @@
 """How many small faults in the replay of the NRI policy the recorded answers notice.
 
-`python -m tests.replay.nri.mutations --count 200` changes one operator, constant or condition of `extender/replay/nri`
+`python -m tests.replay.nri.mutations --count 200` changes one operator, constant or condition of `extender/nri`
 at a time, each in a process of its own, compares a sample of every recorded theme, and runs the tests beside this file.
 It prints the changes that nobody noticed: each is either without effect or a rule that is not covered.
 """
@@ -24,7 +24,7 @@ from typing import Any, Final
 import click
 import pytest
 
-PACKAGE: Final = Path(__file__).parents[3] / "extender" / "replay" / "nri"
+PACKAGE: Final = Path(__file__).parents[3] / "extender" / "nri"
 VECTORS: Final = Path(__file__).parents[2] / "vectors" / "nri"
 SECONDS: Final = 120
 """CPU time of one change; one that never ends is noticed."""
@@ -143,7 +143,7 @@ def main(count: int, seed: int, sample: int) -> None:
     chosen = random.Random(seed).sample(places, min(count, len(places)))
     unnoticed = 0
     for path, what, tree in chosen:
-        if not _run(f"extender.replay.nri.{path.stem}", tree, documents):
+        if not _run(f"extender.nri.{path.stem}", tree, documents):
             unnoticed += 1
             click.echo(f"{path.name} {what}")
     click.echo(f"{len(chosen) - unnoticed} of {len(chosen)} changes noticed ({len(places)} places, seed {seed})")

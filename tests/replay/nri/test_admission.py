@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from extender.replay.budget import Budget
-from extender.replay.nri.admission import (
+from extender.kubelet.budget import Budget
+from extender.kubelet.sets import format_list
+from extender.nri.admission import (
     NriContainerKind,
     NriReason,
     NriVerdict,
     UnplacedContainer,
     admit_nri,
 )
-from extender.replay.nri.comparison import explain_pools
-from extender.replay.nri.config import LEVELS, PolicyConfig
-from extender.replay.nri.cpu_taking import discover
-from extender.replay.nri.events import Node, set_up, start
-from extender.replay.nri.objects import Pod, QoS
-from extender.replay.nri.pool_rules import PoolRule
-from extender.replay.sets import format_list
+from extender.nri.comparison import explain_pools
+from extender.nri.config import LEVELS, PolicyConfig
+from extender.nri.cpu_taking import discover
+from extender.nri.events import Node, set_up, start
+from extender.nri.objects import Pod, QoS
+from extender.nri.pool_rules import PoolRule
 from extender.wire.nri_scenarios import NriStep, pod_of
 from tests.replay.nri.vectors import machine
 

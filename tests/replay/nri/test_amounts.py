@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from extender.replay.nri.admission import new_container
-from extender.replay.nri.estimates import estimate
-from extender.replay.nri.objects import RuntimeResources
-from extender.replay.nri.state import NriPod
-from extender.replay.resolve import resolve
-from extender.replay.rules import Rules
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import Rules
+from extender.nri.admission import new_container
+from extender.nri.estimates import estimate
+from extender.nri.objects import RuntimeResources
+from extender.nri.state import NriPod
 from extender.wire.pods import pod_from_json
 from tests.replay.nri.vectors import machine
 

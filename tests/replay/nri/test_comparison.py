@@ -5,12 +5,12 @@ from itertools import islice
 
 import pytest
 
-from extender.replay.budget import MAX_STEPS, Budget
-from extender.replay.nri.admission import place_pod
-from extender.replay.nri.comparison import PoolRow, compare_pools
-from extender.replay.nri.pool_rules import PoolRule
-from extender.replay.resolve import resolve
-from extender.replay.rules import Rules
+from extender.kubelet.budget import MAX_STEPS, Budget
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import Rules
+from extender.nri.admission import place_pod
+from extender.nri.comparison import PoolRow, compare_pools
+from extender.nri.pool_rules import PoolRule
 from extender.wire.pods import pod_from_json
 from tests.nri_states import recorded_creations
 

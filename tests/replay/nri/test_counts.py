@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from extender.replay.nri.admission import NriContainerKind, NriReason, UnplacedContainer
-from extender.replay.nri.config import PolicyConfig
-from extender.replay.nri.counts import NriCounts, PoolCounts, refusal_by_pools
-from extender.replay.nri.machine import DRAM
-from extender.replay.nri.objects import Pod, QoS
+from extender.nri.admission import NriContainerKind, NriReason, UnplacedContainer
+from extender.nri.config import PolicyConfig
+from extender.nri.counts import NriCounts, PoolCounts, refusal_by_pools
+from extender.nri.machine import DRAM
+from extender.nri.objects import Pod, QoS
 from tests.replay.nri.test_admission import guaranteed, pod_named
 from tests.replay.nri.vectors import sample
 from tests.replay.nri.zones import decisions

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from extender.replay.budget import Budget, OutOfStepsError
-from extender.replay.nri.expressions import Expression
-from extender.replay.nri.globs import glob_match
-from extender.replay.nri.objects import Container, QoS, RuntimeResources
+from extender.kubelet.budget import Budget, OutOfStepsError
+from extender.nri.expressions import Expression
+from extender.nri.globs import glob_match
+from extender.nri.objects import Container, QoS, RuntimeResources
 from extender.wire.errors import WireError
 from extender.wire.nri_scenarios import MAX_GLOB, MAX_GLOBS, NriStep, config_from_json, pod_of
 

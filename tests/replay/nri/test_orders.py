@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from itertools import permutations
 
-from extender.replay.budget import UNLIMITED, Budget
-from extender.replay.nri.admission import UnplacedContainer, admit_nri
-from extender.replay.nri.objects import QoS
-from extender.replay.nri.orders import MAX_PLACEMENTS, MAX_RESULTS, MAX_SEARCH_STEPS, Results, explore
-from extender.replay.nri.restarts import restart
+from extender.kubelet.budget import UNLIMITED, Budget
+from extender.nri.admission import UnplacedContainer, admit_nri
+from extender.nri.objects import QoS
+from extender.nri.orders import MAX_PLACEMENTS, MAX_RESULTS, MAX_SEARCH_STEPS, Results, explore
+from extender.nri.restarts import restart
 from tests.replay.nri.test_admission import node_of, pod_named
 
 

@@ -5,23 +5,23 @@ from typing import Any, Literal
 
 import pytest
 
-from extender.replay.budget import UNLIMITED, Budget, OutOfStepsError
-from extender.replay.nri.books import Setup
-from extender.replay.nri.config import PolicyConfig, PolicyStartError
-from extender.replay.nri.cpu_allocator import take_cpus
-from extender.replay.nri.cpu_taking import discover
-from extender.replay.nri.events import Node, Outcome, create, resize, run_pod, set_up, start, stop
-from extender.replay.nri.expressions import Expression
-from extender.replay.nri.globs import PatternError, glob_match
-from extender.replay.nri.hints import container_hints
-from extender.replay.nri.machine import DRAM, HIGH, LOW, PMEM, Machine, MemoryNode
-from extender.replay.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
-from extender.replay.nri.objects import ContainerDevice, Pod, QoS
-from extender.replay.nri.priorities import compare
-from extender.replay.nri.reconfigure import reconfigurations
-from extender.replay.nri.text import parse_bool, parse_duration, parse_id_list, parse_int
-from extender.replay.nri.verdict import Refusal
-from extender.replay.sets import format_list, parse_list
+from extender.kubelet.budget import UNLIMITED, Budget, OutOfStepsError
+from extender.kubelet.sets import format_list, parse_list
+from extender.nri.books import Setup
+from extender.nri.config import PolicyConfig, PolicyStartError
+from extender.nri.cpu_allocator import take_cpus
+from extender.nri.cpu_taking import discover
+from extender.nri.events import Node, Outcome, create, resize, run_pod, set_up, start, stop
+from extender.nri.expressions import Expression
+from extender.nri.globs import PatternError, glob_match
+from extender.nri.hints import container_hints
+from extender.nri.machine import DRAM, HIGH, LOW, PMEM, Machine, MemoryNode
+from extender.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
+from extender.nri.objects import ContainerDevice, Pod, QoS
+from extender.nri.priorities import compare
+from extender.nri.reconfigure import reconfigurations
+from extender.nri.text import parse_bool, parse_duration, parse_id_list, parse_int
+from extender.nri.verdict import Refusal
 from extender.wire.nri_scenarios import NriStep, config_from_json, container_of, pod_of, resources_of
 from tests.replay.nri.vectors import machine
 

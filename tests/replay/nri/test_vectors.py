@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from extender.conformance.nri_scenario import NRIAgreement, check, run
-from extender.replay.nri.config import LEVELS
-from extender.replay.nri.cpu_taking import discover
-from extender.replay.nri.events import set_up
-from extender.replay.nri.pools import Pool
-from extender.replay.sets import format_list
+from extender.kubelet.sets import format_list
+from extender.nri.config import LEVELS
+from extender.nri.cpu_taking import discover
+from extender.nri.events import set_up
+from extender.nri.pools import Pool
 from extender.wire.nri_scenarios import scenario_from_json
 from tests.replay.nri.vectors import GAPS, THEMES, machine, sample, scenarios
 

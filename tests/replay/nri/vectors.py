@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from extender.conformance import nri_scenario
-from extender.replay.nri.events import Node, Outcome, create
-from extender.replay.nri.machine import Machine
+from extender.nri.events import Node, Outcome, create
+from extender.nri.machine import Machine
 from extender.wire.nri_machines import machine_from_json, read_machines
 from extender.wire.nri_scenarios import NRIScenario, container_of
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from extender.replay.nri.admission import UnplacedContainer
-from extender.replay.nri.books import Books
-from extender.replay.nri.counts import NriCounts
-from extender.replay.nri.objects import Pod
-from extender.replay.sets import format_list
+from extender.kubelet.sets import format_list
+from extender.nri.admission import UnplacedContainer
+from extender.nri.books import Books
+from extender.nri.counts import NriCounts
+from extender.nri.objects import Pod
 from extender.wire.nri_scenarios import scenario_from_json
 from extender.wire.nrt import counted, published_from_json
 from tests.replay.nri.vectors import creations, machine

@@ -1,0 +1,240 @@
+"""A pod, and what it requests from the managers of a kubelet.
+
+`Pod` is the spec as far as admission reads it, quantities as exact ints in thousandths of the base unit (the API
+stores milli precision, rounded up). `PodRequest` is the same pod under one kubelet's rules, in the units of the
+managers; `resolve` computes it.
+
+Mirrors: `component-helpers/resource`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from extender.nri.objects import NO_METADATA, Metadata
+from extender.nri.state import NriPod
+from extender.replay.demand import NO_DEMAND, Demand
+
+HUGEPAGES_PREFIX: Final = "hugepages-"
+INT64_MAX: Final = 2**63 - 1
+
+
+class ContainerKind(StrEnum):
+    """The kind of container. `sidecar`: an init container with restartPolicy Always."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+class ClaimedDevice(NamedTuple):
+    """A device that a DRA driver gives. `numa`: raw bits of the NUMA nodes that it is local to, 0: not known."""
+
+    numa: int
+    is_cpus: bool = False
+    """Whether it stands for exclusive CPUs, on this NUMA node."""
+
+
+Claimed = Mapping[str, tuple[ClaimedDevice, ...]]
+"""See `PodRequest.claimed`."""
+
+
+class QOSClass(StrEnum):
+    """`status.qosClass`."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """One container, with amounts in thousandths by resource name.
+
+    `allocated_milli` is `status.containerStatuses[].allocatedResources`: None if the container has no status entry.
+    `dra_resources` are extended resources of this container that a DRA claim satisfies. `claims`: the ResourceClaims
+    that it uses, as NAMESPACE/NAME, "" for one that does not exist yet; no manager of the kubelet reads them.
+    """
+
+    name: str
+    kind: ContainerKind
+    requests_milli: Mapping[str, int] = field(default_factory=dict)
+    limits_milli: Mapping[str, int] = field(default_factory=dict)
+    allocated_milli: Mapping[str, int] | None = None
+    dra_resources: frozenset[str] = frozenset()
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod. `containers` in the kubelet's order: init containers and sidecars as listed, then app containers.
+
+    `pod_requests_milli` / `pod_limits_milli` are `spec.resources`: None if the spec has none, empty if
+    `spec.resources` has no amounts. `created_at`: Unix seconds, None if unknown: a kubelet that starts admits older
+    pods first. `demand`: the alignment that the pod demands, which no kubelet reads. `metadata`: the parts that the NRI
+    topology-aware policy reads. `is_node_critical`: its priority class is `system-node-critical`. `claimed`: the
+    devices that DRA drivers have allocated to it on the node in question, as `PodRequest`. `weight_bytes`: about how
+    much memory it takes, with what may be parsed of its annotations; for those who keep pods.
+    """
+
+    uid: str
+    name: str
+    namespace: str
+    containers: tuple[Container, ...]
+    pod_requests_milli: Mapping[str, int] | None = None
+    pod_limits_milli: Mapping[str, int] | None = None
+    status_qos: QOSClass | None = None
+    created_at: int | None = None
+    demand: Demand = NO_DEMAND
+    metadata: Metadata = NO_METADATA
+    is_node_critical: bool = False
+    claimed: Claimed = field(default_factory=dict)
+    weight_bytes: int = field(default=1500, compare=False)
+
+    @property
+    def wants_devices(self) -> bool:
+        """Whether a container requests an extended resource."""
+        return any("/" in name for container in self.containers for name in container.limits_milli)
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether a container uses ResourceClaims."""
+        return any(container.claims for container in self.containers)
+
+    @property
+    def nri_shape(self) -> tuple[object, ...]:
+        """What a node with the NRI topology-aware policy reads besides `shape`; labels matter to later pods only."""
+        known = self.metadata
+        return self.namespace, tuple(sorted(known.annotations.items())), known.excess, self.is_node_critical
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Equal for pods that differ only in names, for every kubelet and in the alignment that they demand.
+
+        Part of the key of a cached verdict.
+        """
+        return (
+            tuple(
+                (
+                    c.name,
+                    c.kind,
+                    _items(c.requests_milli),
+                    _items(c.limits_milli),
+                    None if c.allocated_milli is None else _items(c.allocated_milli),
+                    c.dra_resources,
+                )
+                for c in self.containers
+            ),
+            None if self.pod_requests_milli is None else _items(self.pod_requests_milli),
+            None if self.pod_limits_milli is None else _items(self.pod_limits_milli),
+            self.status_qos,
+            self.demand,
+            tuple(sorted(self.claimed.items())),
+        )
+
+    @property
+    def whole_shape(self) -> tuple[object, ...]:
+        """Equal for pods that differ only in names, on nodes of every kind."""
+        return self.shape, self.nri_shape
+
+
+def _items(mapping: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(mapping.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRequest:
+    """What one container requests from each manager.
+
+    `cpus`: exclusive CPUs, 0 for the shared pool. `memory_bytes`: by type, including zero amounts; None if the memory
+    manager does not handle it. `devices`: every extended resource in the limits, rounded up to whole devices.
+    `reusable`: an ordinary init container, whose CPUs, memory and devices later containers may take over.
+    """
+
+    name: str
+    reusable: bool
+    sidecar: bool
+    cpus: int
+    memory_bytes: Mapping[str, int] | None
+    devices: Mapping[str, int]
+    dra_resources: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLevelRequest:
+    """`spec.resources` under PodLevelResourceManagers: the budget of the whole pod.
+
+    `cpus`: 0 if the pod-level CPU request is missing or not whole. `memory_bytes`: positive amounts only. Both are
+    empty for pods that are not Guaranteed.
+    """
+
+    cpus: int
+    memory_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequest:
+    """A pod under one kubelet's rules.
+
+    `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `pod_level` is set only if the
+    managers allocate pod-level resources. `aligned` is False if no manager allocates anything for it. `nri`: the pod as
+    the NRI topology-aware policy sees it. `claimed`: the devices that DRA drivers have allocated to it, by container;
+    no manager reads it, only the pod's own demand covers it.
+    """
+
+    uid: str
+    name: str
+    qos: QOSClass
+    containers: tuple[ContainerRequest, ...]
+    total_cpus: int
+    total_memory_bytes: Mapping[str, int]
+    total_devices: Mapping[str, int]
+    pod_level: PodLevelRequest | None = None
+    nri: NriPod | None = None
+    claimed: Claimed = field(default_factory=dict)
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether the pod is of QoS class Guaranteed."""
+        return self.qos is QOSClass.GUARANTEED
+
+    @property
+    def aligned(self) -> bool:
+        """Whether any manager may have something to allocate for the pod."""
+        return self.pod_level is not None or any(c.cpus or c.memory_bytes or c.devices for c in self.containers)
+
+    def copy(self, uid: str) -> "PodRequest":
+        """The same request of another pod, which has *uid* as its name as well."""
+        nri = self.nri and replace(self.nri, pod=replace(self.nri.pod, id=uid, uid=uid, name=uid))
+        return replace(self, uid=uid, nri=nri)
+
+
+def value(milli: int) -> int:
+    """A quantity's whole value, rounded up as Quantity.Value does."""
+    return -(-milli // 1000)
+
+
+def has_pod_level_resources(pod: Pod) -> bool:
+    """Whether `spec.resources` names cpu, memory or hugepages.
+
+    Source: component-helpers/resource/helpers.go, IsPodLevelResourcesSet.
+    """
+    keys = {*(pod.pod_requests_milli or ()), *(pod.pod_limits_milli or ())}
+    return any(k in ("cpu", "memory") or k.startswith(HUGEPAGES_PREFIX) for k in keys)
+
+
+def peak(parts: Iterable[tuple[bool, bool, int]]) -> int:
+    """Peak of one amount over the pod's life. A part is (ordinary init container, sidecar, amount).
+
+    Ordinary init containers run one by one, together with the sidecars that are listed before them.
+    """
+    peak_init = sidecars = apps = 0
+    for is_init, is_sidecar, amount in parts:
+        if is_init:
+            peak_init = max(peak_init, sidecars + amount)
+        elif is_sidecar:
+            sidecars += amount
+        else:
+            apps += amount
+    return max(peak_init, apps + sidecars)

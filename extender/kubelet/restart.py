@@ -1,0 +1,149 @@
+"""A kubelet starts on a node whose pods run: which state files it accepts, and which pods it admits again.
+
+Rules of this file
+- A kubelet that starts admits its pods again, one after another, before its pod sources are ready. Until then its
+  managers release nothing, not even what a refused pod holds.
+- A container that runs keeps its devices without an allocation. No device plugin has registered yet, so every other
+  allocation of devices fails.
+
+Mirrors: kubelet `kubelet.go` HandlePodAdditions, `cm/{cpumanager,memorymanager}` restoreState and validateState,
+`cm/devicemanager/manager.go` devicesToAllocate.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from extender.kubelet.admission import Outcome, admit
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.observed import CPU_FIELD, ObservedStateError, check_at_start
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.startup import initial_state
+from extender.kubelet.state import DeviceState, ManagerState
+
+CPU_FILE: Final = "cpu_manager_state"
+MEMORY_FILE: Final = "memory_manager_state"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFile:
+    """A state file with which the kubelet does not start. It starts once the file is deleted."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The state after a start. The managers of refused files begin empty, as if the files had been deleted."""
+
+    state: ManagerState
+    refused: tuple[RefusedFile, ...] = ()
+
+
+def restore(old: Kubelet, new: Kubelet, state: ManagerState) -> Restored:
+    """What kubelet *new* restores from the state files that *old* wrote. Devices have not registered."""
+    refused = []
+    empty = initial_state(new, {})
+    kept = _without_lost_entries(old, new, state)
+    kept = ManagerState(
+        cpu=replace(kept.cpu, reusable=("", 0)),
+        memory=replace(kept.memory, reusable=("", {})),
+        devices=DeviceState.of({name: {} for name in state.devices.devices}, state.devices.entries),
+    )
+    for name, before, after in (
+        (CPU_FILE, _cpu_policy(old), _cpu_policy(new)),
+        (MEMORY_FILE, _memory_policy(old), _memory_policy(new)),
+    ):
+        reason = f"it is of policy {before}, and the kubelet is configured with {after}" if before != after else ""
+        if not reason and after.lower() == "static":
+            reason = _unread_format(old, new) or _invalid(new, kept, name)
+        if reason:
+            refused.append(RefusedFile(name, reason))
+            kept = replace(kept, cpu=empty.cpu) if name == CPU_FILE else replace(kept, memory=empty.memory)
+    return Restored(kept, tuple(refused))
+
+
+def admit_again(
+    kubelet: Kubelet, state: ManagerState, pods: Iterable[PodRequest], *, running: bool = True
+) -> list[Outcome]:
+    """The outcome of each pod, in this order. *running*: its containers run; False after a reboot."""
+    outcomes = []
+    for pod in pods:
+        request = _without_running_devices(state, pod) if running else pod
+        outcome = admit(kubelet, state, request, collects=False)
+        outcomes.append(outcome)
+        state = outcome.state
+    return outcomes
+
+
+def _without_running_devices(state: ManagerState, pod: PodRequest) -> PodRequest:
+    """The pod without the devices that a kubelet does not allocate to containers that run."""
+    held = state.devices.entries.get(pod.uid, {})
+    containers = []
+    for container in pod.containers:
+        counts = {resource: len(ids) for resource, ids in held.get(container.name, {}).items()}
+        wanted = {
+            resource: count
+            for resource, count in container.devices.items()
+            if container.reusable or counts.get(resource, count) != count
+        }
+        containers.append(replace(container, devices=wanted))
+    return replace(pod, containers=tuple(containers))
+
+
+def _without_lost_entries(old: Kubelet, new: Kubelet, state: ManagerState) -> ManagerState:
+    """The state without pods' own entries, where the new kubelet does not read them.
+
+    They survive only between kubelets with the gate, and not from 1.37 to 1.36.
+    """
+    is_kept = new.rules.pod_level_managers and not (old.rules.minor >= 37 > new.rules.minor)
+    if is_kept or not (state.cpu.pod_entries or state.memory.pod_entries):
+        return state
+    return replace(state, cpu=replace(state.cpu, pod_entries={}), memory=replace(state.memory, pod_entries={}))
+
+
+def _unread_format(old: Kubelet, new: Kubelet) -> str:
+    """A file of 1.36 with the gate has a checksum that kubelets without the gate compute otherwise."""
+    if old.rules.minor == 36 and old.rules.pod_level_managers:
+        is_read = new.rules.minor >= 37 or new.rules.pod_level_managers
+        return (
+            "" if is_read else "it was written with the feature gate PodLevelResourceManagers, and fails its checksum"
+        )
+    return ""
+
+
+def _invalid(kubelet: Kubelet, state: ManagerState, name: str) -> str:
+    """Why the kubelet's check of one file fails; empty if it does not."""
+    empty = initial_state(kubelet, {})
+    if name == CPU_FILE:
+        only = replace(state, memory=empty.memory)
+    else:
+        only = replace(state, cpu=empty.cpu)
+        if reason := _changed_memory(kubelet, state):
+            return reason
+    try:
+        check_at_start(kubelet, only)
+    except ObservedStateError as error:
+        where = error.field.removeprefix(f"{CPU_FIELD}.").removeprefix("state.memory_manager_state.")
+        return f"{where}: {error.reason}"
+    return ""
+
+
+def _changed_memory(kubelet: Kubelet, state: ManagerState) -> str:
+    """Whether machine or reservation changed: the file has the amounts of each NUMA node. Empty: they did not."""
+    expected = {node.id: dict(node.amounts) for node in initial_state(kubelet, {}).memory.nodes}
+    for node in state.memory.nodes:
+        for name, amounts in node.amounts:
+            wanted = expected.get(node.id, {}).get(name)
+            if wanted is None or wanted[:3] != amounts[:3]:
+                return f"the reserved or total {name} of NUMA node {node.id} differs from the configuration"
+    return ""
+
+
+def _cpu_policy(kubelet: Kubelet) -> str:
+    return "static" if kubelet.cpu_static else "none"
+
+
+def _memory_policy(kubelet: Kubelet) -> str:
+    return "Static" if kubelet.memory_static else "None"

@@ -1,0 +1,318 @@
+"""Starts a kubelet from machine and configuration, or raises the error with which it does not start.
+
+Rules of this file
+- Every refusal is a `KubeletConfigError` naming the field, with the kubelet's own text if it has one.
+
+Mirrors: kubelet `cm/{cpumanager,memorymanager}` NewManager and validateState, `cm/topologymanager` NewManager.
+"""
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+from extender.kubelet.budget import Budget
+from extender.kubelet.config import (
+    CPUOptions,
+    KubeletConfig,
+    KubeletConfigError,
+    Scope,
+    TopologyOptions,
+    TopologyPolicy,
+    parse_cpu_options,
+    parse_topology_options,
+)
+from extender.kubelet.cpu_assignment import Assignment, NotEnoughCPUsError
+from extender.kubelet.cpu_distribution import DistributionHangError
+from extender.kubelet.hints import Distances
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.machine import Machine
+from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate_enabled
+from extender.kubelet.sets import bits_of, format_list
+from extender.kubelet.state import (
+    CPUState,
+    Device,
+    DeviceState,
+    ManagerState,
+    MemoryAmounts,
+    MemoryState,
+    NUMANodeMemory,
+)
+from extender.nri.events import start as start_policy
+from extender.nri.state import NriState
+
+E = TypeVar("E", TopologyPolicy, Scope)
+
+_STATIC_ERROR: Final = "cpumanager: new static policy error: "
+_BINARY_SUFFIXES: Final = (
+    (1 << 60, "Ei"),
+    (1 << 50, "Pi"),
+    (1 << 40, "Ti"),
+    (1 << 30, "Gi"),
+    (1 << 20, "Mi"),
+    (1 << 10, "Ki"),
+)
+
+
+def start(machine: Machine, config: KubeletConfig, budget: Budget | None = None) -> Kubelet:
+    """Start the managers of a kubelet.
+
+    Raises:
+        KubeletConfigError: the kubelet of that version does not start with this configuration on this machine.
+        BudgetError: the choice of the reserved CPUs takes too long; *budget* None: `budget.MAX_STEPS` steps.
+    """
+    rules = _rules(config)
+    _check_option_gates(config, rules.minor)
+    policy = _one_of(TopologyPolicy, config.topology_manager_policy, "topologyManagerPolicy")
+    scope = _one_of(Scope, config.topology_manager_scope, "topologyManagerScope")
+    topology_options, distances = _start_topology_manager(machine, config, rules, policy)
+    cpu_static = _one_of_texts(config.cpu_manager_policy, ("none", "static"), "cpuManagerPolicy") == "static"
+    cpu_options = _start_cpu_options(machine, config, rules, policy, cpu_static=cpu_static)
+    assignment = Assignment(
+        machine=machine,
+        options=cpu_options,
+        error_counts=rules.cpu_error_counts,
+        uncore_rounds_up=rules.uncore_partial_rounds_up,
+        inside_hint=rules.distribute_inside_hint,
+        whole_groups=rules.distribute_whole_groups,
+        spread_by_topology=rules.spread_by_topology,
+    )
+    reserved = _reserved_cpus(machine, config, assignment, budget or Budget()) if cpu_static else 0
+    memory_static = _memory_static(config, rules)
+    if memory_static:
+        _check_reserved_memory(machine, config)
+    return Kubelet(
+        machine=machine,
+        config=config,
+        rules=rules,
+        policy=policy,
+        scope=scope,
+        topology_options=topology_options,
+        distances=distances,
+        default_mask=bits_of(machine.numa_ids),
+        cpu_static=cpu_static,
+        cpu_options=cpu_options,
+        assignment=assignment,
+        reserved_cpus=reserved,
+        reserved_physical_cpus=bits_of_cores(machine, reserved),
+        memory_static=memory_static,
+        caveats=_caveats(config, rules),
+    )
+
+
+def _caveats(config: KubeletConfig, rules: Rules) -> tuple[str, ...]:
+    if not rules.newer_than_known:
+        return ()
+    known = f"1.{NEWEST_MINOR}"
+    return (f"kubelet {config.kubelet_version} is newer than {known}, the newest known: replayed with its rules",)
+
+
+def bits_of_cores(machine: Machine, cpus: int) -> int:
+    """All threads of every core that has one of *cpus*."""
+    bits = 0
+    for core in machine.core_cpus.values():
+        if core & cpus:
+            bits |= core
+    return bits
+
+
+def _rules(config: KubeletConfig) -> Rules:
+    try:
+        return Rules.of(config.kubelet_version, config.feature_gates, config.rule_overrides)
+    except UnknownVersionError as error:
+        raise KubeletConfigError("kubelet_version", str(error)) from None
+    except KeyError as error:
+        raise KubeletConfigError("rules", f"{error.args[0]!r} is not a rule of the replay") from None
+
+
+def _one_of(kind: type[E], text: str, field: str) -> E:
+    return kind(_one_of_texts(text, tuple(kind), field))
+
+
+def _one_of_texts(text: str, known: tuple[str, ...], field: str) -> str:
+    if text not in known:
+        raise KubeletConfigError(field, f"unknown {field} {text[:40]!r}: one of {', '.join(known)}")
+    return text
+
+
+def _check_option_gates(config: KubeletConfig, minor: int) -> None:
+    """Refuse policy options whose gate is switched off, before any manager looks at them.
+
+    A gate that is off by default (TopologyManagerPolicyOptions in 1.27) is left to the manager's own check of levels.
+
+    Source: cmd/kubelet/app/server.go, run; up to 1.32 for the CPU Manager, 1.31 for the Topology Manager.
+    """
+    cpu, topology = "CPUManagerPolicyOptions", "TopologyManagerPolicyOptions"
+    if config.cpu_manager_policy_options and not gate_enabled(cpu, minor, config.feature_gates):
+        raise KubeletConfigError(
+            "cpuManagerPolicyOptions",
+            f"CPU Manager policy options {_go_map(config.cpu_manager_policy_options)} require feature gates "
+            f'"CPUManager", "{cpu}" enabled',
+        )
+    is_off = config.feature_gates.get(topology) is False and not gate_enabled(topology, minor, config.feature_gates)
+    if config.topology_manager_policy_options and is_off:
+        raise KubeletConfigError(
+            "topologyManagerPolicyOptions",
+            f"topology manager policy options {_go_map(config.topology_manager_policy_options)} require feature gates "
+            f'"{topology}" enabled',
+        )
+
+
+def _go_map(options: Mapping[str, str]) -> str:
+    """Options as Go prints a map."""
+    return f"map[{' '.join(f'{name}:{value}' for name, value in sorted(options.items()))}]"
+
+
+def _start_topology_manager(
+    machine: Machine, config: KubeletConfig, rules: Rules, policy: TopologyPolicy
+) -> tuple[TopologyOptions, Distances | None]:
+    """Source: cm/topologymanager/topology_manager.go, NewManager; numa_info.go, NewNUMAInfo."""
+    if policy is TopologyPolicy.NONE and rules.topology_options_ignored_by_none:
+        return TopologyOptions(), None
+    options = parse_topology_options(config, rules.minor)
+    rows = {n.id: n.distances for n in machine.numa_nodes}
+    if options.prefer_closest_numa:
+        for numa, row in rows.items():
+            if not row:
+                raise KubeletConfigError(
+                    "topologyManagerPolicyOptions",
+                    f"topologymanager: error getting NUMA distances from cadvisor: node {numa} has none",
+                )
+    if policy is TopologyPolicy.NONE:
+        return options, None
+    if len(machine.numa_ids) > options.max_allowable_numa_nodes:
+        raise KubeletConfigError(
+            "topologyManagerPolicy",
+            f"topologymanager: unsupported on machines with more than {options.max_allowable_numa_nodes} NUMA Nodes",
+        )
+    use_distances = options.prefer_closest_numa and policy is not TopologyPolicy.SINGLE_NUMA_NODE
+    return options, Distances(rows) if use_distances else None
+
+
+def _start_cpu_options(
+    machine: Machine, config: KubeletConfig, rules: Rules, policy: TopologyPolicy, *, cpu_static: bool
+) -> CPUOptions:
+    """Source: cm/cpumanager/policy_options.go, NewStaticPolicyOptions and ValidateStaticPolicyOptions."""
+    where = "cpuManagerPolicyOptions"
+    if not cpu_static:
+        if config.cpu_manager_policy_options:
+            raise KubeletConfigError(
+                where, "cpumanager: new none policy error: options are not supported by policy none"
+            )
+        return CPUOptions()
+    options = parse_cpu_options(config, rules.minor)
+    if options.align_by_socket:
+        if policy is TopologyPolicy.SINGLE_NUMA_NODE:
+            raise KubeletConfigError(
+                where,
+                f"{_STATIC_ERROR}Topolgy manager {policy} policy is incompatible with CPUManager align-by-socket "
+                "policy option",
+            )
+        if machine.num_sockets > len(machine.cpu_numa_ids):
+            raise KubeletConfigError(
+                where,
+                f"{_STATIC_ERROR}Align by socket is not compatible with hardware where number of sockets are more "
+                "than number of NUMA",
+            )
+    return options
+
+
+def _reserved_cpus(machine: Machine, config: KubeletConfig, assignment: Assignment, budget: Budget) -> int:
+    """The reserved CPUs: the explicit list, or as many as the reservation rounds up to, chosen as for any request.
+
+    Source: cm/cpumanager/cpu_manager.go NewManager, policy_static.go NewStaticPolicy.
+    """
+    if config.reserved_system_cpus:
+        unknown = config.reserved_system_cpus & ~machine.all_cpus
+        if unknown:
+            raise KubeletConfigError("reservedSystemCPUs", f"CPUs {format_list(unknown)} do not exist on this machine")
+        return config.reserved_system_cpus
+    count = -(-config.reservation_cpu_milli // 1000)
+    if count <= 0:
+        raise KubeletConfigError(
+            "reservation",
+            "cpumanager: the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero",
+        )
+    try:
+        reserved = assignment.take(machine.all_cpus, count, budget)
+    except (NotEnoughCPUsError, DistributionHangError) as error:
+        raise KubeletConfigError("reservation", f"{_STATIC_ERROR}unable to reserve {count} CPUs: {error}") from None
+    if reserved.bit_count() != count:
+        raise KubeletConfigError(
+            "reservation",
+            f"{_STATIC_ERROR}unable to reserve the required amount of CPUs (size of {format_list(reserved)} did not "
+            f"equal {count})",
+        )
+    return reserved
+
+
+def _memory_static(config: KubeletConfig, rules: Rules) -> bool:
+    policy = _one_of_texts(config.memory_manager_policy, ("None", "Static"), "memoryManagerPolicy")
+    return policy == "Static" and gate_enabled("MemoryManager", rules.minor, config.feature_gates)
+
+
+def _check_reserved_memory(machine: Machine, config: KubeletConfig) -> None:
+    """Source: cm/memorymanager/memory_manager.go, validateReservedMemory and getSystemReservedMemory."""
+    where = "reservedMemory"
+    totals: dict[str, int] = {}
+    for i, entry in enumerate(config.reserved_memory):
+        if entry.numa not in machine.numa_ids:
+            raise KubeletConfigError(f"{where}[{i}].numaNode", f"memorymanager: NUMA node {entry.numa} does not exist")
+        for name, amount in entry.limits_bytes.items():
+            totals[name] = totals.get(name, 0) + amount
+    for name in sorted({*totals, *config.reservation_bytes} - {"cpu", "ephemeral-storage"}):
+        reserved, wanted = totals.get(name, 0), config.reservation_bytes.get(name, 0)
+        if reserved != wanted:
+            raise KubeletConfigError(
+                where,
+                f"memorymanager: the total amount {reserved} of type {name} is not equal to the value {wanted} "
+                "determined by Node Allocatable feature",
+            )
+    if not totals.get("memory"):
+        raise KubeletConfigError(where, "memorymanager: the Static policy requires reserved memory greater than zero")
+
+
+def initial_state(kubelet: Kubelet, devices: Mapping[str, Mapping[str, Device]]) -> ManagerState:
+    """The managers' state on a node where nothing runs yet.
+
+    Source: cm/cpumanager/policy_static.go validateState; cm/memorymanager/policy_static.go getDefaultMachineState.
+    """
+    shared = kubelet.machine.all_cpus
+    if kubelet.cpu_options.strict_reservation:
+        shared &= ~kubelet.reserved_cpus
+    return ManagerState(
+        cpu=CPUState(default=shared if kubelet.cpu_static else 0),
+        memory=MemoryState(nodes=default_memory_nodes(kubelet) if kubelet.memory_static else ()),
+        devices=DeviceState.of(devices),
+        nri=None if kubelet.nri is None else NriState(start_policy(kubelet.nri.setup)),
+    )
+
+
+def default_memory_nodes(kubelet: Kubelet) -> tuple[NUMANodeMemory, ...]:
+    """The memory manager's machine state with nothing allocated, ascending by NUMA id."""
+    reserved: dict[tuple[int, str], int] = {}
+    for entry in kubelet.config.reserved_memory:
+        for name, amount in entry.limits_bytes.items():
+            reserved[entry.numa, name] = reserved.get((entry.numa, name), 0) + amount
+    result = []
+    for node in kubelet.machine.numa_nodes:
+        amounts = {}
+        hugepages_bytes = 0
+        for page_bytes, pages in node.hugepages.items():
+            name = f"hugepages-{format_page_size(page_bytes)}"
+            total = page_bytes * pages
+            hugepages_bytes += total
+            held_back = reserved.get((node.id, name), 0)
+            free = total - held_back
+            amounts[name] = MemoryAmounts(total, held_back, free, 0, free)
+        held_back = reserved.get((node.id, "memory"), 0)
+        free = (node.memory_bytes - held_back - hugepages_bytes) % (1 << 64)
+        amounts["memory"] = MemoryAmounts(node.memory_bytes, held_back, free, 0, free)
+        result.append(NUMANodeMemory(node.id, 0, 1 << node.id, tuple(sorted(amounts.items()))))
+    return tuple(result)
+
+
+def format_page_size(page_bytes: int) -> str:
+    """A page size as in the resource name: 2097152 -> `2Mi`."""
+    for unit, suffix in _BINARY_SUFFIXES:
+        if page_bytes % unit == 0:
+            return f"{page_bytes // unit}{suffix}"
+    return str(page_bytes)

@@ -1,0 +1,193 @@
+"""Verdicts: admitted with a placement, or rejected with a reason. A rejection is a value, never an exception.
+
+Mirrors: kubelet `cm/admission/errors.go` (GetPodAdmitResult) and the error types of `cm/topologymanager`,
+`cm/cpumanager`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from extender.kubelet.state import Block
+from extender.nri.admission import PlacedContainer
+from extender.nri.books import Grant
+
+
+class Certainty(StrEnum):
+    """The certainty of a verdict. Every verdict has one."""
+
+    EXACT = "exact"
+    """The kubelet's state is known and its outcome is determined."""
+    ASSUMED = "assumed"
+    """The kubelet is newer than the newest known, and is assumed to behave as that one."""
+    POSSIBLE = "possible"
+    """The outcome depends on the kubelet's random choices, of which there may be more than were tried."""
+    DEGRADED = "degraded"
+    """Only counts per NUMA node are known."""
+    STALE = "stale"
+    """The node's last report is old."""
+    UNKNOWN = "unknown"
+    """There is no usable report of the node."""
+
+
+class Reason(StrEnum):
+    """Why a pod is refused: the pod status reason that the kubelet sets."""
+
+    TOPOLOGY_AFFINITY = "TopologyAffinityError"
+    SMT_ALIGNMENT = "SMTAlignmentError"
+    UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"
+    EMPTY_POD_SHARED_POOL = "EmptyPodSharedPoolError"
+    KUBELET_PANIC = "KubeletPanic"
+    """Not a status: the kubelet would crash on this admission."""
+    KUBELET_HANG = "KubeletHang"
+    """Not a status: the kubelet would loop forever on this admission."""
+    NRI_CPU = "NRINotEnoughCPU"
+    """Not a status, like the others of the NRI topology-aware policy: a container ends in `CreateContainerError`."""
+    NRI_MEMORY = "NRINotEnoughMemory"
+    NRI_STRICT_HINT = "NRIStrictTopologyHint"
+    NRI_STRICT_ISOLATION = "NRINotEnoughIsolatedCPUs"
+    NRI_ANNOTATION = "NRIBadAnnotation"
+    NRI_CRASH = "NRIPluginCrash"
+    """The plugin's process would end. The runtime then creates containers without it."""
+    REPLAY_STEPS = "ReplayOutOfSteps"
+    """Not a status: the replay took more steps than that of any real node. The kubelet may admit the pod."""
+    REPLAY_TIME = "ReplayOutOfTime"
+    """Not a status: the replay reached the caller's deadline. The kubelet may admit the pod."""
+
+
+MANAGERS_REASONS: Final = frozenset(
+    {Reason.TOPOLOGY_AFFINITY, Reason.SMT_ALIGNMENT, Reason.UNEXPECTED_ADMISSION, Reason.EMPTY_POD_SHARED_POOL}
+)
+"""The status reasons of pods that the kubelet's resource managers refuse."""
+
+
+class Provider(StrEnum):
+    """The component that refuses."""
+
+    TOPOLOGY = "topology"
+    CPU = "cpu"
+    MEMORY = "memory"
+    DEVICE = "device"
+    NRI = "nri"
+    """The NRI topology-aware policy, which decides when a container is created."""
+
+
+class When(StrEnum):
+    """Whether waiting can help."""
+
+    NEVER = "never"
+    """The hardware and configuration of the node exclude the pod, whatever is free."""
+    NOW = "now"
+    """Resources in use may be the only reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where one container is placed.
+
+    `cpus`: raw bits, 0 for the shared pool. `affinity` is what the Topology Manager stored: raw NUMA bits, None for any
+    node.
+    `devices`: ids by resource, sorted. `devices_random` names the resources of which the kubelet picks some at random:
+    `devices`
+    then shows one possible pick.
+    """
+
+    affinity: int | None
+    preferred: bool
+    cpus: int = 0
+    memory: tuple[Block, ...] = ()
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    devices_random: frozenset[str] = frozenset()
+
+
+def _with_grant(placement: Placement, grant: Grant) -> Placement:
+    memory = (Block(grant.memory_nodes, "memory", grant.memory_bytes),) if grant.memory_bytes else ()
+    return replace(placement, cpus=placement.cpus or grant.exclusive, memory=placement.memory or memory)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The managers admit the pod. `placements` by container name, in the kubelet's order; `pod_cpus` its bubble.
+
+    `caveats` are assumptions of the verdict. Empty: it depends only on the node's report. `nri`: where the NRI
+    topology-aware policy puts the containers, in the order of their creation.
+    """
+
+    placements: Mapping[str, Placement]
+    certainty: Certainty = Certainty.EXACT
+    pod_cpus: int = 0
+    caveats: tuple[str, ...] = ()
+    nri: tuple[PlacedContainer, ...] = ()
+
+    @property
+    def whole_placements(self) -> Mapping[str, Placement]:
+        """`placements`, with what the NRI policy grants where the kubelet's managers give nothing."""
+        granted = {placed.name: placed.grant for placed in self.nri}
+        return {
+            name: placement if (grant := granted.get(name)) is None else _with_grant(placement, grant)
+            for name, placement in self.placements.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """The managers refuse the pod.
+
+    `message` is the kubelet's own. `container` None when the whole pod was refused (pod scope). `wanted` / `had` are in
+    units of `resource` (CPUs, bytes, devices) where the refusal is about an amount. `caveats` as of `Admitted`.
+    `alternatives`: other messages that the kubelet may give instead, because it visits device resources in random
+    order.
+    """
+
+    reason: Reason
+    message: str
+    provider: Provider
+    container: str | None = None
+    resource: str | None = None
+    wanted: int | None = None
+    had: int | None = None
+    when: When = When.NOW
+    certainty: Certainty = Certainty.EXACT
+    caveats: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+
+
+Verdict = Admitted | Rejected
+
+GIVEN_UP: Final = frozenset({Reason.REPLAY_STEPS, Reason.REPLAY_TIME})
+"""Reasons of verdicts that say nothing about the kubelet's answer."""
+
+
+def is_given_up(verdict: Verdict) -> bool:
+    """Whether the replay ended without a result."""
+    return isinstance(verdict, Rejected) and verdict.reason in GIVEN_UP
+
+
+def is_out_of_steps(verdict: Verdict) -> bool:
+    """Whether the replay used up its steps without a result."""
+    return isinstance(verdict, Rejected) and verdict.reason is Reason.REPLAY_STEPS
+
+
+class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, becomes a verdict in admission
+    """A refusal by a manager inside the replay."""
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        provider: Provider,
+        resource: str | None = None,
+        wanted: int | None = None,
+        had: int | None = None,
+        alternatives: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.provider = provider
+        self.resource = resource
+        self.wanted = wanted
+        self.had = had
+        self.alternatives = alternatives

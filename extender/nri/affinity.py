@@ -1,0 +1,193 @@
+"""Affinity between containers: how much a new one prefers each pool.
+
+Mirrors: `pkg/resmgr/cache/affinity.go` (parseSimple, parseFull, Validate), `pkg/resmgr/cache/pod.go`
+(GetContainerAffinity, ScopeExpression), `policy/affinity.go` (registerImplicitAffinities, calculatePoolAffinities) and
+`policy/pools.go` (affinityScore).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extender.kubelet.budget import UNLIMITED, Budget
+from extender.nri.config import PolicyConfig
+from extender.nri.expressions import Expression
+from extender.nri.objects import Container, Pod
+from extender.nri.pools import Pool, PoolTree
+from extender.nri.text import as_text, as_texts, json_fields
+from extender.nri.verdict import Refusal, RefusalError
+
+AFFINITY_KEY: Final = "resource-policy.nri.io/affinity"
+ANTI_AFFINITY_KEY: Final = "resource-policy.nri.io/anti-affinity"
+AFFINITY_KEYS: Final = (AFFINITY_KEY, ANTI_AFFINITY_KEY)
+_MAX_WEIGHT: Final = 1000
+_IMPLICIT_WEIGHT: Final = 10
+_DECAY: Final = 0.75
+_ALWAYS: Final = Expression("", "AlwaysTrue")
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """Containers in `scope` that `match` count with `weight`."""
+
+    scope: Expression
+    match: Expression
+    weight: int
+
+
+def affinities(pod: Pod, container: str, config: PolicyConfig) -> list[Affinity]:
+    """The affinities of a container of *pod*: its annotated ones, else those that the configuration implies.
+
+    Raises:
+        RefusalError: an annotation of the pod is malformed, even if in the part of another container.
+    """
+    own = [
+        *_annotated(pod, AFFINITY_KEY, 1).get(container, ()),
+        *_annotated(pod, ANTI_AFFINITY_KEY, -1).get(container, ()),
+    ]
+    if own:
+        return own
+    if config.colocate_pods:
+        own.append(Affinity(_pod_scope(pod), _ALWAYS, _IMPLICIT_WEIGHT))
+    if config.colocate_namespaces:
+        own.append(Affinity(_ALWAYS, Expression("namespace", "Equals", (pod.namespace,)), _IMPLICIT_WEIGHT))
+    return own
+
+
+def names_others(pod: Pod) -> bool:
+    """Whether an annotated affinity of *pod* selects containers by an id, or by the name of another pod."""
+    own = _pod_scope(pod)
+    try:
+        lists = [*_annotated(pod, AFFINITY_KEY, 1).values(), *_annotated(pod, ANTI_AFFINITY_KEY, -1).values()]
+    except RefusalError:
+        return False
+    used = (part for each in lists for affinity in each for part in (affinity.scope, affinity.match))
+    return any(part != own and part.is_about_one_pod for part in used)
+
+
+def _pod_scope(pod: Pod) -> Expression:
+    return Expression("pod/name", "Equals", (pod.name,))
+
+
+def _annotated(pod: Pod, key: str, weight: int) -> Mapping[str, list[Affinity]]:
+    text = pod.annotations.get(key)
+    if text is None:
+        return {}
+    document = pod.documents.get(text)
+    if document is None and text in pod.documents:
+        return {}
+    if not isinstance(document, dict):
+        raise RefusalError(Refusal.AFFINITY, f"annotation {key} is no map of containers")
+    simple = _simple(pod, document, weight)
+    return _full(pod, key, document, weight) if simple is None else simple
+
+
+def _simple(pod: Pod, document: Mapping[object, object], weight: int) -> Mapping[str, list[Affinity]] | None:
+    """`name: [others]`, which applies in both directions; None if *document* is not of this form."""
+    others: dict[str, set[str]] = {}
+    for name, listed in document.items():
+        texts = as_texts(listed)
+        if texts is None:
+            return None
+        for other in texts:
+            others.setdefault(str(name), set()).add(other)
+            others.setdefault(other, set()).add(str(name))
+    scope = _pod_scope(pod)
+    return {
+        name: [Affinity(scope, Expression("name", "Equals" if len(to) == 1 else "In", tuple(sorted(to))), weight)]
+        for name, to in others.items()
+    }
+
+
+def _full(pod: Pod, key: str, document: Mapping[object, object], weight: int) -> Mapping[str, list[Affinity]]:
+    """`name: [{scope, match, weight}]`."""
+    result: dict[str, list[Affinity]] = {}
+    for name, entries in document.items():
+        if entries is not None and not isinstance(entries, list):
+            raise RefusalError(Refusal.AFFINITY, f"annotation {key} has no list for container {name}")
+        result[str(name)] = [_entry(pod, key, entry, weight) for entry in entries or ()]
+    return result
+
+
+def _entry(pod: Pod, key: str, entry: object, weight: int) -> Affinity:
+    if entry is None:
+        raise RefusalError(Refusal.PANIC, f"annotation {key} has an empty entry")
+    fields = _fields(entry, ("scope", "match", "weight"))
+    own = 0 if fields is None else fields.get("weight") or 0
+    own = int(own) if isinstance(own, float) and own.is_integer() else own
+    if fields is None or not isinstance(own, int) or isinstance(own, bool) or not -(2**31) <= own < 2**31:
+        raise RefusalError(Refusal.AFFINITY, f"annotation {key} has an entry without scope, match and weight")
+    scope = _pod_scope(pod) if fields.get("scope") is None else _expression(fields["scope"], key)
+    match = _expression(fields.get("match"), key)
+    for expression in (scope, match):
+        fault = expression.fault()
+        if fault is not None:
+            raise RefusalError(Refusal.AFFINITY, f"annotation {key}: {fault}")
+    own = (own if weight > 0 else -own) if own else weight
+    return Affinity(scope, match, max(-_MAX_WEIGHT, min(_MAX_WEIGHT, own)))
+
+
+def _fields(value: object, names: Sequence[str]) -> dict[str, object] | None:
+    """The fields of an object, by lower case name; None if it is none or has others."""
+    fields = json_fields(value)
+    return fields if fields is not None and fields.keys() <= set(names) else None
+
+
+def _expression(value: object, key: str) -> Expression:
+    fields = _fields(value, ("key", "operator", "values"))
+    if fields is not None:
+        name, operator = as_text(fields.get("key")), as_text(fields.get("operator"))
+        values = as_texts(fields.get("values"))
+        if name is not None and operator is not None and values is not None:
+            return Expression(name, operator, tuple(values))
+    raise RefusalError(Refusal.AFFINITY, f"annotation {key} has a malformed expression")
+
+
+def pool_affinities(
+    own: Sequence[Affinity],
+    container: str,
+    placed: Sequence[tuple[Container, Pod | None, int]],
+    budget: Budget = UNLIMITED,
+) -> dict[int, int]:
+    """The sum of weights per pool. *placed*: the other containers of the cache that hold a grant, with their pool.
+
+    Raises:
+        BudgetError: there are too many affinities, or they are too long.
+    """
+    result: dict[int, int] = {}
+    for affinity in own:
+        for other, pod, pool in placed:
+            if (
+                other.id != container
+                and affinity.scope.matches(other, pod, budget)
+                and affinity.match.matches(other, pod, budget)
+            ):
+                result[pool] = result.get(pool, 0) + affinity.weight
+    return result
+
+
+def affinity_score(per_pool: Mapping[int, int], pool: Pool, tree: PoolTree) -> float:
+    """How much *pool* is preferred: the weights at it, above it and below it, which decrease with distance."""
+    score = 0.0
+    factor = _DECAY
+    for ancestor in pool.ancestors:
+        score += factor * per_pool.get(ancestor, 0)
+        factor *= _DECAY
+    for below in _breadth_first(pool, tree):
+        weight = per_pool.get(below, 0)
+        if weight:
+            score += _DECAY ** (tree.pools[below].depth - pool.depth) * weight
+    return score
+
+
+def _breadth_first(pool: Pool, tree: PoolTree) -> list[int]:
+    """The subtree, parents before children: floats add up in the plugin's order."""
+    order, stack = [], [pool.id]
+    children: dict[int, list[int]] = {}
+    for i in pool.subtree:
+        children.setdefault(tree.pools[i].parent, []).append(i)
+    while stack:
+        at = stack.pop()
+        order.append(at)
+        stack += reversed(children.get(at, ()))
+    return order

@@ -1,0 +1,110 @@
+"""How the policy compares its pools for a container, for people.
+
+The plugin sorts all pools and uses the first one, also where the container does not fit in it. For every other pool
+this file names the rule that puts it behind, as `scoring.Order` tells it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from extender.kubelet.budget import MAX_STEPS, Budget
+from extender.nri.admission import UnplacedContainer, in_order, new_container, place_pod
+from extender.nri.events import Node, container_of, run_pod
+from extender.nri.hints import resolved
+from extender.nri.objects import Pod
+from extender.nri.placing import scored_pools
+from extender.nri.pool_rules import PoolRule
+from extender.nri.requests import CPUType, new_request
+from extender.nri.verdict import RefusalError
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """One pool, as a candidate for a container.
+
+    `shared_left` in mCPU and `isolated_left` in CPUs, with the container in it: negative where it does not fit.
+    `memory_nodes`: the nodes that its memory would come from, None without an offer. `hint_score`: how well the pool
+    satisfies the container's topology hints, 0 to 1; None without hints.
+    """
+
+    pool: str
+    depth: int
+    shared_left: int
+    isolated_left: int
+    affinity: float
+    colocated: int
+    memory_nodes: int | None
+    hint_score: float | None
+    lost_by: PoolRule
+
+
+@dataclass(frozen=True, slots=True)
+class PoolComparison:
+    """The pools for one container. `pools`: the used one first, then the others by depth and id.
+
+    `pools` is empty if the policy uses the root without comparing pools (reserved CPUs, CPUs that are not managed).
+    `refusal`: why the container would not be created in the used pool, "" if it would be.
+    """
+
+    container: str
+    pools: tuple[PoolRow, ...]
+    refusal: str = ""
+
+
+def compare_pools(node: Node, pod: Pod, containers: Sequence[UnplacedContainer]) -> list[PoolComparison]:
+    """The pools for each container of *pod* in the order of creation, up to the first that is refused.
+
+    A container that is refused before pools are compared, because of an annotation, is left out.
+
+    Raises:
+        BudgetError: the replay takes too many steps.
+    """
+    result, done = [], list[UnplacedContainer]()
+    for container in in_order(containers):
+        before = place_pod(node, pod, done, Budget(MAX_STEPS)).node
+        try:
+            rows = explain_pools(before, pod, container)
+        except RefusalError:
+            break
+        done.append(container)
+        after = place_pod(node, pod, done, Budget(MAX_STEPS))
+        result.append(PoolComparison(container.name, rows, "" if after.reason is None else after.detail))
+        if after.reason is not None:
+            break
+    return result
+
+
+def explain_pools(node: Node, pod: Pod, container: UnplacedContainer) -> tuple[PoolRow, ...]:
+    """The pools for the next container of *pod*, see `PoolComparison`.
+
+    Raises:
+        RefusalError: an annotation makes the policy refuse the container before it compares pools.
+        BudgetError: the comparison takes too many steps.
+    """
+    books = run_pod(node, pod).books.copy(Budget(MAX_STEPS))
+    setup = books.setup
+    machine = setup.topology.machine
+    object_ = container_of(books, pod, new_container(pod, container, machine))
+    types, cold_start_off = machine.memory_types, setup.cold_start_off
+    request = new_request(pod, object_, setup.config, types, books.budget, cold_start_off=cold_start_off)
+    if request.cpu_type is CPUType.PRESERVE or (request.cpu_type is CPUType.RESERVED and setup.tree.root.reserved):
+        return ()
+    request = replace(request, cpu_type=CPUType.NORMAL)
+    hints = resolved(object_.hints, machine)
+    scored, order = scored_pools(books, object_, request, hints)
+    best = order.best(scored)
+    rows = [
+        PoolRow(
+            pool=score.pool.name,
+            depth=score.pool.depth,
+            shared_left=score.shared,
+            isolated_left=score.isolated,
+            affinity=score.affinity,
+            colocated=score.colocated,
+            memory_nodes=None if score.offer is None else score.offer.zone,
+            hint_score=score.hint_product if hints else None,
+            lost_by=PoolRule.USED if score is best else order.separating_rule(best, score),
+        )
+        for score in sorted(scored, key=lambda s: (s is not best, s.pool.depth, s.pool.id))
+    ]
+    return tuple(rows)

@@ -1,0 +1,97 @@
+"""Groups of CPUs that the allocator prefers to take whole: clusters of hybrid machines and cache groups.
+
+Mirrors: `pkg/cpuallocator/allocator.go` (discoverCPUClusters, pickCacheLevelForGrouping, discoverCacheGroups).
+"""
+
+from dataclasses import dataclass
+
+from extender.kubelet.sets import iter_bits
+from extender.nri.machine import CPU, Machine
+
+
+@dataclass(frozen=True, slots=True)
+class CPUGroup:
+    """A cluster or a cache group. `id`: the cluster's id, or the position of the cache group."""
+
+    id: int
+    package: int
+    die: int
+    cpus: int
+    is_efficient: bool
+
+
+def discover_clusters(machine: Machine) -> tuple[CPUGroup, ...]:
+    """Clusters of the packages that have more than one."""
+    result: list[CPUGroup] = []
+    for package in machine.packages.values():
+        clusters = [
+            CPUGroup(cluster, package.id, die, cpus, bool(machine.efficient & cpus & -cpus))
+            for die, of_die in package.logical_clusters.items()
+            for cluster, cpus in of_die.items()
+            if cpus
+        ]
+        if len(clusters) > 1:
+            result += clusters
+    return tuple(result)
+
+
+def discover_cache_groups(machine: Machine) -> tuple[CPUGroup, ...]:
+    """CPUs that share a cache which neither one core nor a whole die or package shares; in the plugin's order."""
+    level = _grouping_level(machine)
+    if level is None:
+        return ()
+    found: list[tuple[CPU, int]] = []
+    for package in machine.packages.values():
+        groups: list[tuple[CPU, int]] = []
+        assigned = 0
+        for i in iter_bits(package.cpus):
+            cpu = machine.cpu[i]
+            shared = (_sharing(cpu).get(level, 0) if cpu.caches else cpu.threads) & machine.online
+            if assigned >> i & 1 or not _is_group(machine, cpu, shared):
+                continue
+            groups.append((cpu, shared))
+            assigned |= shared
+        if len(groups) > 1:
+            found += groups
+    members = [[machine.cpu[i] for i in iter_bits(cpus)] for _, cpus in found]
+    if any(cpu.package != first.package for (first, _), of in zip(found, members, strict=True) for cpu in of):
+        return ()
+    crosses_dies = [any(cpu.die != first.die for cpu in of) for (first, _), of in zip(found, members, strict=True)]
+    for (first, _), of, crosses in zip(found, members, crosses_dies, strict=True):
+        if not crosses and any(cpu.node != first.node for cpu in of):
+            return ()
+    by_die = not any(crosses_dies)
+    found.sort(key=lambda g: (g[0].package, g[0].die if by_die else 0, g[0].node, g[1] & -g[1]))
+    return tuple(
+        CPUGroup(position, cpu.package, cpu.die, cpus, bool(machine.efficient >> cpu.id & 1))
+        for position, (cpu, cpus) in enumerate(found)
+    )
+
+
+def _grouping_level(machine: Machine) -> int | None:
+    for cpu in machine.cpus:
+        sharing = _sharing(cpu)
+        for level in range(len(cpu.caches) - 1, 0, -1):
+            if _is_group(machine, cpu, sharing.get(level, 0)):
+                return level
+    return None
+
+
+def _sharing(cpu: CPU) -> dict[int, int]:
+    """The CPUs that share a cache of *cpu*, by level. A cache behind one of a higher level does not count."""
+    found: dict[int, int] = {}
+    highest = 0
+    for cache in cpu.caches:
+        if cache.level >= highest:
+            highest = cache.level
+            found[highest] = found.get(highest, 0) | cache.cpus
+    return found
+
+
+def _is_group(machine: Machine, cpu: CPU, cpus: int) -> bool:
+    package = machine.packages[cpu.package]
+    return cpus.bit_count() > 1 and cpus not in (
+        cpu.threads & machine.online,
+        package.die_cpus[cpu.die] & machine.online,
+        package.cpus & machine.online,
+    )

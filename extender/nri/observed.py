@@ -1,0 +1,168 @@
+"""From the grants that a plugin wrote down to the node that they make up.
+
+The plugin's state file does not have everything that the plugin knows. Two things are missing, and change no verdict in
+the recordings (`tests/scheduling/test_nri_nodes.py`): which of two requests for memory of the same size and priority
+is older, and memory zones that a refused creation has left behind empty.
+
+Mirrors: `policy/cache.go` (cachedGrant), `policy/resources.go` (Reserve).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from extender.kubelet.budget import MAX_STEPS, Budget
+from extender.kubelet.sets import format_list
+from extender.nri.books import Books, Grant, Setup
+from extender.nri.events import Node, start
+from extender.nri.memory import BEST_EFFORT
+from extender.nri.objects import Container, Pod, QoS, Resources, RuntimeResources
+from extender.nri.pools import Pool
+from extender.nri.requests import CPUType
+from extender.nri.scoring import MEMORY_PRIORITY
+
+_OBSERVED: Final = "\1"
+"""Begins the ids of reported containers, so that none of them is that of a container which is replayed."""
+MAX_ZONES: Final = 512
+"""Every new request for memory is compared with each of them. Eight NUMA nodes have 255 zones."""
+_NOT_KNOWN: Final = RuntimeResources(0, 0, 0, 0)
+
+
+class ObservedGrantError(ValueError):
+    """The grants contradict the machine, the configuration or each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedGrant:
+    """A grant of a container, as the plugin wrote it down.
+
+    `pod_uid` "" and `qos` UNKNOWN: the plugin no longer has the pod. `pool`: the pool's name. The other fields are
+    those of `Grant`.
+    """
+
+    container_id: str
+    pod_uid: str
+    namespace: str
+    pod_name: str
+    container: str
+    qos: QoS
+    requests_cpu: bool
+    pool: str
+    cpu_type: CPUType
+    exclusive: int
+    portion: int
+    memory_nodes: int
+    memory_types: int
+    memory_bytes: int
+    pod_labels: tuple[tuple[str, str], ...] = field(default=())
+    labels: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def full_name(self) -> str:
+        """NAMESPACE/POD/CONTAINER."""
+        return f"{self.namespace}/{self.pod_name}/{self.container}"
+
+    @property
+    def _facts(self) -> tuple[object, ...]:
+        """A sort key without ids. What can be equal on several nodes comes first, and the pod's name last."""
+        return (
+            self.memory_bytes, self.qos.value, self.pool, self.cpu_type.value, self.exclusive, self.portion,
+            self.memory_nodes, self.memory_types, self.requests_cpu, self.namespace, self.container, self.pod_labels,
+            self.labels, self.pod_name,
+        )  # fmt: skip
+
+
+def observe(setup: Setup, grants: Iterable[ObservedGrant]) -> Node:
+    """The node on which *grants* are all that is granted.
+
+    Raises:
+        ObservedGrantError: no plugin with this setup can have granted them.
+    """
+    node = start(setup)
+    books = node.books.copy(Budget(MAX_STEPS))
+    running: dict[str, str] = {}
+    # The order decides the ages of requests for memory. It is not known; nodes with equal grants get the same one.
+    for observed in sorted(grants, key=lambda grant: grant._facts):  # noqa: SLF001 - of this module
+        container = _add(books, observed)
+        running[container.full_name] = container.id
+    _check(books)
+    return Node(books, node.updates, running, frozenset(), frozenset())
+
+
+def _checked_pool(books: Books, observed: ObservedGrant) -> Pool:
+    """The pool of the grant.
+
+    Raises:
+        ObservedGrantError: there is no such pool, or the grant cannot be one beside those in *books*.
+    """
+    where, pool = observed.full_name, books.setup.tree.by_name(observed.pool)
+    if pool is None:
+        raise ObservedGrantError(f"{where}: this machine and configuration have no pool {observed.pool!r}")
+    if _OBSERVED + observed.container_id in books.grants:
+        raise ObservedGrantError(f"{where}: container {observed.container_id} has two grants")
+    if foreign := observed.exclusive & ~(pool.isolated | pool.sharable):
+        raise ObservedGrantError(f"{where}: CPUs {format_list(foreign)} are not CPUs of {pool.name} for containers")
+    root = books.setup.tree.root.id
+    if twice := observed.exclusive & ~(books.isolated[root] | books.sharable[root]):
+        raise ObservedGrantError(f"{where}: CPUs {format_list(twice)} are granted to another container as well")
+    if not 0 < observed.memory_nodes < 1 << len(books.setup.topology.machine.nodes):
+        raise ObservedGrantError(f"{where}: the machine does not have the memory nodes {observed.memory_nodes:#x}")
+    return pool
+
+
+def _add(books: Books, observed: ObservedGrant) -> Container:
+    """Book the grant; returns its container."""
+    pool, id_ = _checked_pool(books, observed), _OBSERVED + observed.container_id
+    if observed.pod_uid and observed.pod_uid not in books.pods:
+        books.pods[observed.pod_uid] = Pod(
+            id=observed.pod_uid,
+            uid=observed.pod_uid,
+            namespace=observed.namespace,
+            name=observed.pod_name,
+            qos=observed.qos,
+            labels=dict(observed.pod_labels),
+            annotations={},
+            device_nodes={},
+        )
+    container = Container(
+        id=id_,
+        pod_id=observed.pod_uid,
+        name=observed.container,
+        created=_NOT_KNOWN,
+        oom_score_adj=0,
+        requirements=Resources({"cpu": 1} if observed.requests_cpu else {}, {}),
+        updates=None,
+        hints={},
+        full_name=observed.full_name,
+        labels=dict(observed.labels),
+    )
+    books.containers[id_] = container
+    grant = Grant(
+        container=id_,
+        pool=pool.id,
+        cpu_type=observed.cpu_type,
+        exclusive=observed.exclusive,
+        portion=observed.portion,
+        memory_nodes=observed.memory_nodes,
+        memory_types=observed.memory_types,
+        memory_bytes=observed.memory_bytes,
+    )
+    books.grants[id_] = grant
+    books.take_exclusive(pool, grant.exclusive)
+    books.book_portion(pool, grant.cpu_type, grant.portion)
+    priority = MEMORY_PRIORITY.get(observed.qos, BEST_EFFORT)
+    books.memory.restore(id_, grant.memory_bytes, priority, grant.memory_nodes)
+    return container
+
+
+def _check(books: Books) -> None:
+    """Below the root a pool can have granted more than it has left: others took its CPUs later."""
+    root = books.setup.tree.root
+    left = 1000 * books.sharable[root.id].bit_count() - books.shared[root.id]
+    if left < 0:
+        raise ObservedGrantError(f"{root.name}: {-left}m more shared CPU is granted than it has")
+    if len(books.memory.zones) > MAX_ZONES:
+        raise ObservedGrantError(f"{len(books.memory.zones)} memory zones are in use, more than {MAX_ZONES}")
+    for zone in books.memory.zones:
+        if books.memory.free_bytes(zone) < 0:
+            raise ObservedGrantError(f"more memory of NUMA nodes {format_list(zone)} is granted than they have")

@@ -1,0 +1,251 @@
+"""A new configuration for a running policy.
+
+Mirrors: `policy/topology-aware-policy.go` (Reconfigure, reallocateResources), `policy/cache.go` (restoreAllocations,
+reinstateGrants), `policy/resources.go` (Reserve, grant.Clone), `pkg/resmgr/cache/container.go` (SortContainers) and
+`pkg/resmgr/resource-manager.go` (reconfigure).
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Final
+
+from extender.kubelet.budget import Budget, BudgetError
+from extender.nri.books import Books, Grant, Setup
+from extender.nri.config import PolicyConfig, PolicyStartError
+from extender.nri.events import Node, Outcome, set_up
+from extender.nri.objects import Container, QoS
+from extender.nri.orders import MAX_SEARCH_STEPS, Results, explore
+from extender.nri.pinning import Updates, apply_grant, update_shared, widen_memory
+from extender.nri.placing import place, release
+from extender.nri.requests import CPUType
+from extender.nri.restarts import state_key
+from extender.nri.scoring import MEMORY_PRIORITY
+from extender.nri.verdict import Refusal, RefusalError
+
+_QOS_ORDER = {QoS.GUARANTEED: 0, QoS.BURSTABLE: 1, QoS.BEST_EFFORT: 2, QoS.UNKNOWN: 3}
+
+
+class _ReconfigureError(Exception):
+    """The grants cannot be kept under the new configuration. `refusal`: of the first container without a place."""
+
+    def __init__(self, refusal: Refusal | None = None) -> None:
+        super().__init__()
+        self.refusal: Final = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """Grants that are carried over so far.
+
+    `refusal`: of the first container without a place. `is_over`: not all could be carried over, so that all were
+    placed again. `is_rejected`: some had no place even then. `has_moved`: memory of some was widened.
+    """
+
+    books: Books
+    updates: Updates
+    refusal: Refusal | None = None
+    is_over: bool = False
+    is_rejected: bool = False
+    has_moved: bool = False
+
+
+def reconfigurations(
+    node: Node, config: PolicyConfig, budget: Budget | None = None
+) -> Results[tuple[Node, Outcome, bool]]:
+    """Every answer that the plugin may give to *config*: the node, what is sent, and whether it was accepted.
+
+    The plugin carries grants over in a random order. A configuration that is not accepted leaves the old one in place.
+    In both cases reserved grants lose their portion: the plugin copies only shared portions. *budget*: for all
+    orders together; None: `MAX_SEARCH_STEPS` for the new configuration, and as many for the old one.
+
+    The refusal is PANIC if the plugin must place a container again whose pod it no longer has: its process ends.
+    """
+    results: list[tuple[Node, Outcome, bool]] = []
+    rejections = dict[Hashable, _Course]()
+    complete = True
+    try:
+        applied = _apply(node.books, node.updates, set_up(node.books.setup.topology, config), budget)
+    except (_ReconfigureError, PolicyStartError):
+        rejections[None] = _Course(node.books, node.updates)
+    else:
+        complete = applied.complete
+        for course in applied.states:
+            if course.refusal is Refusal.PANIC:
+                results.append((node, Outcome(Refusal.PANIC), False))
+            elif course.is_rejected:
+                rejections.setdefault((state_key(course.books, course.updates), course.refusal), course)
+            else:
+                results.append((*_sent(node, course, None), True))
+    budget = budget or Budget(MAX_SEARCH_STEPS)
+    for rejected in rejections.values():
+        restored, is_all = _restore(node, rejected, budget)
+        results += restored
+        complete &= is_all
+    return Results(tuple(results), complete)
+
+
+def _restore(node: Node, rejected: _Course, budget: Budget) -> tuple[list[tuple[Node, Outcome, bool]], bool]:
+    """The old configuration again, after *rejected*, and whether these are all answers.
+
+    If the plugin cannot restore it either, it keeps the old grants, but the memory of those that it failed to place
+    again is no longer booked.
+    """
+    refusal, old = rejected.refusal, node.books.copy(budget)
+    old.memory = rejected.books.memory
+    try:
+        applied = _apply(old, rejected.updates, old.setup, budget)
+    except _ReconfigureError:
+        return [(replace(node, books=old, updates=rejected.updates), Outcome(refusal), False)], True
+    results = []
+    for course in applied.states:
+        if course.refusal is Refusal.PANIC:
+            results.append((node, Outcome(Refusal.PANIC), False))
+        elif course.is_rejected:
+            kept = old.copy(budget)
+            kept.memory = course.books.memory
+            results.append((replace(node, books=kept, updates=course.updates), Outcome(refusal), False))
+        else:
+            results.append((*_sent(node, course, refusal), False))
+    return results, applied.complete
+
+
+def _sent(node: Node, course: _Course, refusal: Refusal | None) -> tuple[Node, Outcome]:
+    updates = course.updates.copy()
+    sent = updates.send_all()
+    return replace(node, books=course.books, updates=updates), Outcome(refusal, updates=sent)
+
+
+def _apply(old: Books, updates: Updates, setup: Setup, budget: Budget | None) -> Results[_Course]:
+    """The grants of *old* under *setup*, carried over in every order.
+
+    Raises:
+        _ReconfigureError: a pool is no longer there.
+    """
+    budget, grants = budget or Budget(MAX_SEARCH_STEPS), {}
+    for grant in old.grants.values():
+        pool = setup.tree.by_name(old.setup.tree.pools[grant.pool].name)
+        if pool is None:
+            raise _ReconfigureError
+        grants[grant.container] = replace(grant, pool=pool.id, portion=grant.shared_portion)
+    books = Books(setup, budget)
+    books.adopt(old)
+    books.memory = old.memory.copy(budget)
+    for id_ in grants:
+        books.memory.release(id_)
+
+    def carry_over(course: _Course, id_: str) -> _Course:
+        books, updates = course.books.copy(budget), course.updates.copy()
+        has_moved = _reinstate(books, updates, grants[id_])
+        if has_moved is None:
+            return _placed_again(books, updates, list(grants.values()))
+        return _Course(books, updates, has_moved=has_moved or course.has_moved)
+
+    def key(course: _Course) -> Hashable:
+        return (state_key(course.books, course.updates), course.is_over, course.is_rejected, course.refusal)
+
+    begin = _Course(books, updates)
+    try:
+        usual = reduce(lambda course, id_: course if course.is_over else carry_over(course, id_), grants, begin)
+    except BudgetError:
+        return Results((), complete=False)
+    if _is_same_in_any_order(usual):
+        found = Results((usual,), complete=True)
+    else:
+        found = explore(begin, list(grants), carry_over, key, budget=budget, is_over=lambda course: course.is_over)
+    return Results(tuple(_settled(course) for course in found.states), found.complete)
+
+
+def _is_same_in_any_order(course: _Course) -> bool:
+    """Whether all were carried over and none affected another.
+
+    A grant only reduces what is free. So nothing can fail in another order if no pool with a grant is overbooked at the
+    end; and no memory moves in another order if none moved in this one.
+    """
+    if course.is_over or course.has_moved:
+        return False
+    available = course.books.allocatable_now()
+    return all(available[grant.pool] >= 0 for grant in course.books.grants.values())
+
+
+def _settled(course: _Course) -> _Course:
+    if course.is_over:
+        return course
+    updates = course.updates.copy()
+    update_shared(course.books, updates, None)
+    return replace(course, updates=updates)
+
+
+def _placed_again(books: Books, updates: Updates, grants: list[Grant]) -> _Course:
+    try:
+        _place_again(books, updates, grants)
+    except _ReconfigureError as error:
+        return _Course(books, updates, error.refusal, is_over=True, is_rejected=True)
+    return _Course(books, updates, is_over=True)
+
+
+def _reinstate(books: Books, updates: Updates, grant: Grant) -> bool | None:
+    """Book *grant* as it was (`cache.go` reinstateGrants).
+
+    Whether memory moved for it; None if it cannot be booked.
+    """
+    container = books.containers[grant.container]
+    priority = MEMORY_PRIORITY.get(books.qos(container), 0)
+    types = books.setup.topology.machine.types_of(grant.memory_nodes)
+    offer = books.memory.offer(grant.container, grant.memory_bytes, priority, grant.memory_nodes, types)
+    if offer is None or not _can_reserve(books, grant):
+        return None
+    pool = books.setup.tree.pools[grant.pool]
+    books.take_exclusive(pool, grant.exclusive)
+    books.book_portion(pool, grant.cpu_type, grant.portion)
+    moves = books.memory.commit(offer)
+    for id_, zone in moves.items():
+        if id_ in books.grants:
+            books.grants[id_] = replace(books.grants[id_], memory_nodes=zone)
+    widen_memory(books, updates, moves)
+    books.grants[grant.container] = replace(grant, memory_nodes=offer.zone)
+    apply_grant(books, updates, books.grants[grant.container])
+    return bool(moves) or offer.zone != grant.memory_nodes
+
+
+def _can_reserve(books: Books, grant: Grant) -> bool:
+    pool = books.setup.tree.pools[grant.pool]
+    if grant.cpu_type is CPUType.NORMAL:
+        isolated = grant.exclusive & pool.isolated
+        sliced = grant.exclusive & ~isolated
+        if isolated & ~books.isolated[pool.id] or sliced & ~books.sharable[pool.id]:
+            return False
+        return books.allocatable_now()[pool.id] >= 1000 * sliced.bit_count() + grant.portion
+    if grant.cpu_type is CPUType.RESERVED:
+        wanted = 1000 * grant.exclusive.bit_count()
+        return not wanted or books.allocatable_reserved(pool) >= wanted
+    return True
+
+
+def _place_again(books: Books, updates: Updates, grants: list[Grant]) -> None:
+    """Release all and place them in a fixed order, each in its old pool (reallocateResources)."""
+    pool_of = {g.container: books.setup.tree.pools[g.pool].name for g in grants}
+    containers = sorted((books.containers[id_] for id_ in pool_of), key=lambda c: _sort_key(books, c))
+    for container in containers:
+        release(books, container.id)
+    failed, first = False, None
+    for container in containers:
+        try:
+            widen_memory(books, updates, place(books, container, pool_of[container.id]))
+            apply_grant(books, updates, books.grants[container.id])
+        except RefusalError as error:
+            if error.refusal is Refusal.PANIC:
+                raise _ReconfigureError(error.refusal) from None
+            failed, first = True, first or error.refusal
+    if failed:
+        raise _ReconfigureError(first)
+    update_shared(books, updates, None)
+
+
+def _sort_key(books: Books, container: Container) -> tuple[object, ...]:
+    requirements = container.requirements
+    sizes = (
+        -source.get(key, 0) for key in ("memory", "cpu") for source in (requirements.requests, requirements.limits)
+    )
+    pod = books.pods.get(container.pod_id)
+    return (_QOS_ORDER[books.qos(container)], *sizes, "" if pod is None else pod.name, container.name)
