@@ -16,7 +16,7 @@ import orjson
 
 from node_exporter.logs import set_up_logging
 from node_exporter.node import NodeReader, NodeSettings
-from node_exporter.nri_policy import config_from_api_server, config_from_file
+from node_exporter.nri_policy import MAX_ANSWER_BYTES, config_from_api, config_from_file
 from node_exporter.sequence import next_sequence
 from node_exporter.visible import VisibleGroup
 
@@ -225,8 +225,13 @@ def run(
         )  # fmt: skip
     nri = config_from_file(nri_config) if nri_config else None
     if nri is None and nri_namespace:
+        from node_exporter.sinks.connection import Connection  # noqa: PLC0415 - loads an HTTP client
+
         api = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)
-        nri = config_from_api_server(api, node_name, nri_namespace)
+        connection = Connection(
+            api.url, timeout_seconds=timeout, credentials=api.credentials, max_answer_bytes=MAX_ANSWER_BYTES
+        )
+        nri = config_from_api(connection, node_name, nri_namespace)
     settings = service.ServiceSettings(
         node=NodeSettings(
             root=root,

@@ -75,7 +75,7 @@ class NodeReader:
             return TORN_LOOK_SECONDS
         served = self._served
         is_young = served is not None and served.available and abs(time.time() - served.since) < SETTLING_SECONDS
-        return SETTLING_LOOK_SECONDS if is_young else math.inf
+        return min(SETTLING_LOOK_SECONDS if is_young else math.inf, self._nri.seconds_to_next_look)
 
     @property
     def kubelet_dir(self) -> Path:

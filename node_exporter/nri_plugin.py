@@ -7,8 +7,8 @@ Rules of this file
 - The plugin writes its state file at each start of itself and of the runtime, and for every pod and container that the
   runtime creates (`pkg/resmgr/nri.go` Synchronize, RunPodSandbox, CreateContainer; `pkg/resmgr/cache/cache.go` Save).
   A file that is older than such an event was not written by a running plugin.
-- A sign that the plugin is gone counts only after `SETTLED_SECONDS`. An update of the plugin and the start of a runtime
-  look the same for a short time.
+- A sign that the plugin is gone is a doubt after `DOUBTED_SECONDS`, and counts after `SETTLED_SECONDS`. An update of
+  the plugin and the start of a runtime look the same for a short time.
 - What cannot be seen proves nothing.
 """
 
@@ -23,6 +23,8 @@ from node_exporter.kubelet_flags import running_programs
 from node_exporter.nri_grants import STATE_FILE
 from node_exporter.pods import MAX_POD_LOGS
 
+DOUBTED_SECONDS: Final = 10.0
+"""Longer than a running plugin takes from an event to its state file."""
 SETTLED_SECONDS: Final = 300.0
 """Longer than the runtime and the kubelet wait for a plugin, and longer than an update of the plugin usually takes."""
 NRI_SOCKETS: Final = ("run/nri/nri.sock", "var/run/nri/nri.sock")
@@ -43,40 +45,37 @@ class PluginWatch:
     def __init__(self, root: Path, now: Callable[[], float] = time.time) -> None:
         self._root = root
         self._now = now
-        self._without_process_since: float | None = None
+        self._process_at = now()
 
-    def absence(self) -> str:
-        """Why the plugin cannot be running, for people; "" if nothing shows that it is gone."""
-        return self._no_socket() or self._no_process() or self._old_state_file()
+    def absence(self, seconds: float = SETTLED_SECONDS) -> str:
+        """What shows for *seconds* that the plugin is gone, for people; "" if nothing does."""
+        before = self._now() - seconds
+        return self._no_socket(before) or self._no_process(before) or self._old_state_file(before)
 
-    def _no_socket(self) -> str:
+    def _no_socket(self, before: float) -> str:
         for path in (self._root / name for name in NRI_SOCKETS):
             since = _modified(path.parent)
             if since is not None:
-                is_settled = self._now() - since > SETTLED_SECONDS
-                gone = _modified(path) is None and is_settled
+                gone = _modified(path) is None and since < before
                 return f"the runtime has no NRI socket in {_name(self._root, path.parent)}" if gone else ""
         return ""
 
-    def _no_process(self) -> str:
+    def _no_process(self, before: float) -> str:
         """Counts only where the exporter sees the node's processes, which is where it sees the kubelet."""
         programs = [word.rpartition("/")[2] for words in running_programs(self._root) for word in words]
         if "kubelet" not in programs or any(PROGRAM in program for program in programs):
-            self._without_process_since = None
-            return ""
-        self._without_process_since = self._without_process_since or self._now()
-        is_settled = self._now() - self._without_process_since > SETTLED_SECONDS
-        return "no process of the plugin runs" if is_settled else ""
+            self._process_at = self._now()
+        return "no process of the plugin runs" if self._process_at < before else ""
 
-    def _old_state_file(self) -> str:
+    def _old_state_file(self, before: float) -> str:
         written = _modified(self._root / STATE_FILE)
         if written is None:
             return ""
         starts = (("node", self._boot_time()), ("runtime", self._runtime_start()))
         for what, since in starts:
-            if since is not None and written < since < self._now() - SETTLED_SECONDS:
+            if since is not None and written < since < before:
                 return f"the {what} has started since the plugin last wrote its state file"
-        return self._newer_pods(written)
+        return self._newer_pods(written, before)
 
     def _runtime_start(self) -> float | None:
         """The runtime creates its NRI socket when it starts."""
@@ -90,7 +89,7 @@ class PluginWatch:
             return None
         return self._now() - float(match[1]) if match else None
 
-    def _newer_pods(self, written: float) -> str:
+    def _newer_pods(self, written: float, before: float) -> str:
         """The kubelet adds a directory to the pod's log directory just before it creates a container."""
         directory = self._root / POD_LOGS
         try:
@@ -100,8 +99,7 @@ class PluginWatch:
         newer = 0
         for name in pods:
             since = _modified(directory / name)
-            is_newer = since is not None and written < since < self._now() - SETTLED_SECONDS
-            if is_newer and _has_entries(directory / name):
+            if since is not None and written < since < before and _has_entries(directory / name):
                 newer += 1
                 if newer == NEWER_PODS:
                     return "containers have been created since the plugin last wrote its state file"

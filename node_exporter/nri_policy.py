@@ -8,10 +8,13 @@ Rules of this file
 - The plugin runs with the configuration that it has confirmed last, by generation. It goes on with that one
   while it has not confirmed a newer generation, and after it has refused one (`pkg/agent/agent.go`,
   `pkg/resmgr/resource-manager.go` reconfigure).
-- Machine and configuration change rarely: the machine is read again every `MACHINE_SECONDS`, a configuration of the API
-  server every `CONFIG_SECONDS` at a regular look. Grants are read at each look.
+- The machine changes rarely: it is read again every `MACHINE_SECONDS`. Grants are read at each look.
+- A configuration is read again at a regular look, whenever the plugin has written its state file since, and while the
+  plugin has not confirmed an edit. It is not watched: the status of one object names every node, so that a watch on
+  each of n nodes would send n * n objects for one edit.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -22,19 +25,23 @@ from urllib.parse import quote
 
 import orjson
 
-from node_exporter.files import check_depth, describe, is_there, parse_json, parse_yaml, read_file
+from node_exporter.files import check_depth, describe, identity, is_there, parse_json, parse_yaml, read_file
 from node_exporter.nri_grants import POLICY, STATE_FILE, OtherPolicyError, StateFile, read_state_file
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
-from node_exporter.nri_plugin import PluginWatch
+from node_exporter.nri_plugin import DOUBTED_SECONDS, PluginWatch
 from node_exporter.report import JsonObject, Problem, ReportedNriMachine, ReportedNriPolicy
 
 if TYPE_CHECKING:
     from node_exporter.sinks.connection import Connection
-    from node_exporter.sinks.nrt import ApiServer
 
 SOURCE: Final = "nri"
 MACHINE_SECONDS: Final = 600.0
-CONFIG_SECONDS: Final = 60.0
+CONFIG_SECONDS: Final = 20.0
+"""Between two requests for a configuration at regular looks."""
+SOON_SECONDS: Final = 2.0
+"""Between two requests while the configuration may have changed."""
+UNCONFIRMED_SECONDS: Final = 60.0
+"""After this time an edit that the plugin has not confirmed is asked for at regular looks only."""
 MAX_CONFIG_BYTES: Final = 256 << 10
 MAX_CONFIG_DEPTH: Final = 16
 MAX_ANSWER_BYTES: Final = 1 << 20
@@ -88,16 +95,6 @@ def config_from_file(path: Path) -> ReadNriConfig:
         return NriConfig(spec=spec, source=str(path), notes=(note,) if missing else ())
 
     return read
-
-
-def config_from_api_server(api: "ApiServer", node_name: str, namespace: str) -> ReadNriConfig:
-    """`config_from_api` with a connection of its own."""
-    from node_exporter.sinks.connection import Connection  # noqa: PLC0415 - loads an HTTP client
-
-    connection = Connection(
-        api.url, timeout_seconds=api.timeout_seconds, credentials=api.credentials, max_answer_bytes=MAX_ANSWER_BYTES
-    )
-    return config_from_api(connection, node_name, namespace)
 
 
 def config_from_api(connection: "Connection", node_name: str, namespace: str) -> ReadNriConfig:
@@ -185,10 +182,6 @@ def _spec(document: object) -> JsonObject:
         raise ValueError(f"not JSON: {describe(error)}") from None
 
 
-def _doubtful(reason: str) -> Problem:
-    return Problem(source=SOURCE, path="config", reason=reason)
-
-
 def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
@@ -205,33 +198,55 @@ class NriObserver:
         self._machine_at = float("-inf")
         self._config: NriConfig | None = None
         self._config_problems: tuple[Problem, ...] = ()
-        self._config_at = float("-inf")
+        self._config_at = self._settled_at = float("-inf")
+        self._written = self._written_at_config = identity(root / STATE_FILE)
         self._plugin = PluginWatch(root)
-        self._absence = ""
+        self._absence = self._doubt = ""
+
+    @property
+    def seconds_to_next_look(self) -> float:
+        """Until the configuration is read again; infinite if the next regular look is enough."""
+        if self._read_config is None or self._config_problems or not self._may_have_changed:
+            return math.inf
+        return max(0.0, SOON_SECONDS - (time.monotonic() - self._config_at))
+
+    @property
+    def _may_have_changed(self) -> bool:
+        """Whether the plugin has written its state file since the configuration was read, or an edit is pending."""
+        config = self._config
+        is_new = time.monotonic() - self._settled_at < UNCONFIRMED_SECONDS
+        is_pending = is_new and config is not None and config.is_used and bool(config.doubts)
+        return is_pending or self._written != self._written_at_config
 
     def look(self, *, is_tick: bool) -> tuple[ReportedNriPolicy | None, tuple[Problem, ...]]:
         """The section of the report; None if the policy does not run. A regular look renews the configuration."""
+        self._written = identity(self._root / STATE_FILE)
         try:
             state, problems = self._state()
         except OtherPolicyError as other:
+            self._written_at_config = self._written
             reason = f"the node runs the NRI policy {other.policy}, which this program does not know"
             problems = (Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=reason),)
             return ReportedNriPolicy(machine=None, config=None, policy=other.policy), problems
-        if self._read_config is not None and (is_tick or self._config_at < 0):
+        if self._read_config is not None and self._is_config_due(is_tick=is_tick):
             self._renew_config(self._read_config)
         is_used = self._config is not None and self._config.is_used
         if state is None and not problems and not is_used:
             return None, self._config_problems
         if is_tick:
-            self._absence = self._plugin.absence()
+            self._doubt = self._plugin.absence(DOUBTED_SECONDS)
+            self._absence = self._plugin.absence() if self._doubt else ""
         if self._absence:
             reason = f"{self._absence}: the plugin is gone, and what it left behind does not count"
             return None, (Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=reason),)
         if time.monotonic() - self._machine_at > MACHINE_SECONDS:
             self._renew_machine()
         config = self._config
-        remarks = (*config.doubts, *config.notes) if config else ()
-        problems = (*problems, *map(_doubtful, remarks))
+        doubts = config.doubts if config else ()
+        if self._doubt:
+            doubts = (*doubts, f"{self._doubt}: the plugin may be gone")
+        remarks = (*doubts, *(config.notes if config else ()))
+        problems = (*problems, *(Problem(source=SOURCE, path="config", reason=remark) for remark in remarks))
         if config is None and not self._config_problems:
             reason = "no TopologyAwarePolicy is known: neither a file nor the API server was named or had one"
             problems = (*problems, Problem(source=SOURCE, path="config", reason=reason))
@@ -244,7 +259,7 @@ class NriObserver:
             policy=POLICY,
             release=self._release or (config.release if config else ""),
             grant_fields=() if state is None else state.grant_fields,
-            doubts=() if config is None else config.doubts,
+            doubts=doubts,
         )
         return policy, (*problems, *self._machine_problems, *self._config_problems)
 
@@ -276,13 +291,18 @@ class NriObserver:
             reason = f"the plugin does not start here, so containers are not managed: {describe(error)}"
             self._machine_problems = (Problem(source=SOURCE, path="machine", reason=reason, severity="error"),)
 
+    def _is_config_due(self, *, is_tick: bool) -> bool:
+        age = time.monotonic() - self._config_at
+        if not is_tick:
+            return self.seconds_to_next_look == 0 or math.isinf(age)
+        return age > CONFIG_SECONDS or (self._config is not None and bool(self._config.doubts))
+
     def _renew_config(self, read: ReadNriConfig) -> None:
-        is_settled = self._config is None or not self._config.doubts
-        if is_settled and time.monotonic() - self._config_at < CONFIG_SECONDS:
-            return
-        self._config_at = time.monotonic()
+        self._config_at, self._written_at_config = time.monotonic(), self._written
         try:
             self._config, self._config_problems = read(), ()
+            if self._config is None or not self._config.doubts:
+                self._settled_at = self._config_at
         except (OSError, ValueError) as error:
             reason = f"{describe(error)}: the last known configuration is kept"
             self._config_problems = (Problem(source=SOURCE, path="config", reason=reason),)

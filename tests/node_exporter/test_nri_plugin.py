@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from node_exporter.nri_grants import STATE_FILE
-from node_exporter.nri_plugin import SETTLED_SECONDS, PluginWatch
+from node_exporter.nri_plugin import DOUBTED_SECONDS, SETTLED_SECONDS, PluginWatch
 from node_exporter.nri_policy import NriObserver
 from tests.node_exporter.nri_trees import GRANT, write_nri_machine, write_state_file
 from tests.node_exporter.trees import write_text
@@ -158,3 +158,27 @@ def test_the_report_of_a_node_whose_plugin_is_gone_has_no_section(node: Path) ->
         "last wrote its state file: the plugin is gone, and what it left behind does not count"
     )
     assert again is not None
+
+
+def test_a_sign_that_the_plugin_has_stopped_is_a_doubt_before_it_counts(node: Path) -> None:
+    """Seen red: the node stayed `exact` for 5 minutes after the plugin had stopped."""
+    (node / "run/nri").mkdir(parents=True)
+    doubts = []
+    for seconds in (1, 60, LONG):
+        age(node / "run/nri", seconds)
+        policy, _ = NriObserver(node, None).look(is_tick=True)
+        doubts.append(None if policy is None else policy.doubts)
+
+    assert doubts == [(), ("the runtime has no NRI socket in /run/nri: the plugin may be gone",), None]
+
+
+def test_a_missing_process_is_a_doubt_soon(node: Path) -> None:
+    now = [time.time()]
+    watch = PluginWatch(node, lambda: now[0])
+    write_text(node / "proc/9/cmdline", KUBELET)
+    write_text(node / "proc/11/cmdline", PLUGIN)
+    assert watch.absence(DOUBTED_SECONDS) == ""
+    (node / "proc/11/cmdline").unlink()
+    now[0] += 30
+    assert watch.absence(DOUBTED_SECONDS) == "no process of the plugin runs"
+    assert watch.absence() == ""

@@ -1,6 +1,7 @@
 """Grants and configuration of the NRI policy: what is read, what is refused, and what of it reaches the report."""
 
 import json
+import math
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -313,6 +314,65 @@ def test_a_configuration_that_is_not_confirmed_yet_is_asked_for_at_each_regular_
     assert first is not None
     assert second is not None
     assert (len(first.doubts), second.doubts) == (1, ())
+
+
+def test_an_edit_is_seen_when_the_plugin_writes_its_state_file(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen red: the old configuration stayed, and was trusted, for 60 s."""
+    now = 1000.0
+    monkeypatch.setattr("node_exporter.nri_policy.time.monotonic", lambda: now)
+    write_state_file(tmp_path, {"c1": GRANT})
+    path, api.objects[path] = _object(1, {"status": "Success", "generation": 1}, pin=True)
+    observer = NriObserver(tmp_path, config_from_api(connection(api), "n1", "kube-system"))
+    observer.look(is_tick=True)
+    assert observer.seconds_to_next_look == math.inf
+    calls = len(api.asked)
+
+    path, api.objects[path] = _object(2, {"status": "Success", "generation": 1}, pin=False)
+    now += 0.5
+    write_state_file(tmp_path, {"c2": GRANT})
+    observer.look(is_tick=False)
+    assert len(api.asked) == calls, "not at each of many writes"
+    assert observer.seconds_to_next_look == 1.5
+
+    now += 1.5
+    unconfirmed, _ = observer.look(is_tick=False)
+    path, api.objects[path] = _object(2, {"status": "Success", "generation": 2}, pin=False)
+    assert observer.seconds_to_next_look == 2.0
+    now += 2.0
+    confirmed, _ = observer.look(is_tick=False)
+
+    assert unconfirmed is not None
+    assert confirmed is not None
+    assert (unconfirmed.config, len(unconfirmed.doubts)) == ({"pinCPU": True}, 1)
+    assert (confirmed.config, confirmed.doubts) == ({"pinCPU": False}, ())
+    assert observer.seconds_to_next_look == math.inf
+
+
+@pytest.mark.parametrize("fault", ["the API server does not answer", "another policy", "never confirmed"])
+def test_a_configuration_that_cannot_settle_is_not_asked_for_without_end(
+    fault: str, api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("node_exporter.nri_policy.time.monotonic", lambda: now)
+    write_state_file(tmp_path, {"c1": GRANT})
+    path, api.objects[path] = _object(1, {"status": "Success", "generation": 1}, pin=True)
+    observer = NriObserver(tmp_path, config_from_api(connection(api), "n1", "kube-system"))
+    observer.look(is_tick=True)
+    if fault == "the API server does not answer":
+        api.status = 503
+    path, api.objects[path] = _object(2, {"status": "Success", "generation": 1}, pin=False)
+    write_state_file(tmp_path, {"c2": GRANT}, PolicyName="balloons" if fault == "another policy" else "topology-aware")
+
+    looks = 0
+    while now < 1100 and math.isfinite(wait := observer.seconds_to_next_look if looks else 3.0):
+        now += wait
+        looks += 1
+        observer.look(is_tick=False)
+
+    assert looks < 40
+    assert observer.seconds_to_next_look == math.inf
 
 
 @pytest.mark.parametrize(
