@@ -18,12 +18,10 @@ from extender.api.access.fast_path import FrequentRoute
 from extender.api.http.bodies import json_body
 from extender.api.http.problems import documented, problem
 from extender.api.scheduler_call import CallFailure, Lap, VerbCall
-from extender.bounded import BoundedMap
 from extender.observability.metrics import Metrics
 from extender.scheduling.binder import PodBound
 from extender.scheduling.scheduling import Scheduling
 from extender.wire.binding import ExtenderBindingResult, binding_reply, parse_binding
-from extender.wire.node_names import NodeNames
 from extender.wire.preemption import ExtenderPreemptionResult, parse_preemption, preemption_reply
 from extender.wire.scheduler import (
     ExtenderFilterResult,
@@ -37,8 +35,6 @@ FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
 BIND: Final = "/scheduler/bind"
 PREEMPT: Final = "/scheduler/preempt"
-_MAX_REPLIED: Final = 8
-"""Replies of filter whose names prioritize recognises: kube-scheduler sends it the names that filter let pass."""
 
 
 class SchedulerEndpoints:
@@ -54,7 +50,6 @@ class SchedulerEndpoints:
         clock: Callable[[], float],
     ) -> None:
         self._scheduling, self._binds = scheduling, metrics.binds
-        self._replied: BoundedMap[NodeNames, None] = BoundedMap(_MAX_REPLIED)
         call = partial(VerbCall, metrics=metrics, clock=clock, max_bytes=max_bytes)
         self.filter_: Final = call(verb="filter", answer=self._filter, failed=_not_filtered, phases=True).run
         self.prioritize: Final = call(
@@ -74,12 +69,10 @@ class SchedulerEndpoints:
         lap("parse")
         result = await self._scheduling.filter.filter(self._scheduling.completed(args))
         lap("judge")
-        if isinstance(result.feasible, NodeNames) and result.feasible.spans is not None:
-            self._replied[result.feasible] = None
         return filter_reply(args, result.feasible, result.resolvable, result.refused)
 
     async def _prioritize(self, body: bytes, lap: Lap) -> bytes:
-        args = parse_args(body, self._replied)
+        args = parse_args(body)
         lap("parse")
         scores = await self._scheduling.prioritize.prioritize(self._scheduling.completed(args))
         lap("judge")

@@ -7,7 +7,7 @@ Rules of this file
 - A class that could not be judged counts as unknown. It is logged and counted once, with all that reproduces it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
@@ -15,7 +15,6 @@ from typing import Final, Protocol
 import numpy as np
 
 from extender.bounded import BoundedMap
-from extender.cluster.name_table import NO_SLOT
 from extender.cluster.node_class import NodeClass
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.store import NodeStore
@@ -24,12 +23,10 @@ from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.alike import alike
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
-from extender.scheduling.columns import UNJUDGED, Column, Int64s, KeptCodes, Kinds
+from extender.scheduling.columns import UNJUDGED, Column, Int64s, Kinds
 from extender.scheduling.judge import BoundedJudge, follows_from_key, merits_of
 from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, Trouble
-from extender.scheduling.known_names import KnownNames
 from extender.scheduling.late_projections import LateMetrics, LateProjections
-from extender.scheduling.name_positions import slots_of
 from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
@@ -45,12 +42,9 @@ from extender.scheduling.replays import (
     shares_to_have,
     time_limit,
 )
-from extender.wire.node_names import NodeNames
 
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """The rules assumed for kubelets that have not reported."""
-MAX_KEPT_CODES: Final = 16
-"""For how many pairs of a pod shape and the names of a request the judgements are kept in the order of the names."""
 MAX_AT_ONCE: Final = 16
 """How many classes are judged on the event loop: those of the few nodes that changed since the last call of a shape."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
@@ -81,20 +75,21 @@ class JudgeMetrics(LateMetrics, Protocol):
 class NodeAnswers:
     """The judgements of the nodes of one request.
 
-    `names`: those of the request, perhaps in another order; all else is in their order. `snapshot`: the classes that
-    were judged; the nodes are at `slots` in it. `codes`: of each node's judgement, in `kinds`. `judgements`: by class
-    id, those of all nodes among them. `names_at`: the names of nodes by position. `kept`: what follows from the codes
-    can be kept under it; None: some nodes were not judged in time, or the names are not recognised in later requests.
+    `names`: those of the request; all else is in their order. `snapshot`: the classes that were judged; the nodes are
+    at `slots` in it. `codes`: of each node's judgement, in `kinds`. `judgements`: by class id, those of all nodes among
+    them.
     """
 
-    names: NodeNames
+    names: Sequence[str]
     snapshot: ClusterSnapshot
     slots: Int64s
     codes: Int64s
     kinds: Kinds
     judgements: Judgements
-    names_at: Callable[[Int64s], list[str]]
-    kept: KeptCodes | None
+
+    def names_at(self, positions: Int64s) -> list[str]:
+        """The names of nodes by their positions."""
+        return list(map(self.names.__getitem__, positions.tolist()))
 
 
 class CachedJudge:
@@ -128,8 +123,6 @@ class CachedJudge:
         self.ranking: Final = ranking or self
         self._resting: BoundedMap[str, float] = BoundedMap(MAX_RESTING)
         """Until when the pods of a namespace get no last shares."""
-        self._names = KnownNames(cluster.index.names)
-        self._kept: BoundedMap[tuple[Column, NodeNames], KeptCodes] = BoundedMap(MAX_KEPT_CODES)
         self.projections: Final[LateProjections] = (
             ranking.projections if ranking else LateProjections(cluster, offload=offload, metrics=metrics)
         )
@@ -225,7 +218,7 @@ class CachedJudge:
         return {**entry.judgements, **late}
 
     async def answer_nodes(
-        self, entry: ShapeJudgements, names: NodeNames, now: float, deadline: float | None = None
+        self, entry: ShapeJudgements, names: Sequence[str], now: float, deadline: float | None = None
     ) -> NodeAnswers:
         """The judgement of each of the nodes *names*. Where all are known, it is a few operations on arrays.
 
@@ -233,33 +226,11 @@ class CachedJudge:
             NotReadyError: see `answer_all`.
         """
         self._cluster.expire(now)
-        snapshot, index = self._cluster.snapshot(), self._cluster.index
-        names, column, version = self._names.of(names), self.cache.column(entry), index.names.version
-        slots = slots_of(names, self._cluster.index.names)
-        judgements: Judgements = entry.judgements
-        ids = index.ids[slots]
-        kept = self._kept_codes(column, names, ids)
-        if kept is None:
-            codes, judgements = await self._judged(entry, column, snapshot, names, ids, deadline)
-            if judgements is entry.judgements and names.spans is not None:
-                kept = self._keep(column, names, ids, codes)
-        codes = codes if kept is None else kept.codes
-
-        def names_at(positions: Int64s) -> list[str]:
-            is_current = index.names.version == version  # if not, slots can be other nodes'
-            if is_current and not names.is_parsed and slots.min() > NO_SLOT:
-                return index.names.names_at(slots[positions])
-            return list(map(names.parsed.__getitem__, positions.tolist()))
-
+        snapshot, index, column = self._cluster.snapshot(), self._cluster.index, self.cache.column(entry)
+        slots = index.names.slots_of(names)
+        codes, judgements = await self._judged(entry, column, snapshot, slots, deadline)
         return NodeAnswers(
-            names=names,
-            snapshot=snapshot,
-            slots=slots,
-            codes=codes,
-            kinds=column.kinds,
-            judgements=judgements,
-            names_at=names_at,
-            kept=kept,
+            names=names, snapshot=snapshot, slots=slots, codes=codes, kinds=column.kinds, judgements=judgements
         )
 
     async def _judged(
@@ -267,20 +238,19 @@ class CachedJudge:
         entry: ShapeJudgements,
         column: Column,
         snapshot: ClusterSnapshot,
-        names: NodeNames,
-        ids: Int64s,
+        slots: Int64s,
         deadline: float | None,
     ) -> tuple[Int64s, Judgements]:
-        """The code of the judgement of each of the nodes *names*, of the classes *ids*, and the judgements by class id.
+        """The code of the judgement of each of the nodes at *slots*, and the judgements by class id.
 
         The latter are those of *entry*, unless some nodes were not judged in time.
         """
-        size, slots = len(self._cluster.index.ids), slots_of(names, self._cluster.index.names)
+        ids, size = self._cluster.index.ids[slots], len(self._cluster.index.ids)
         judgements: Judgements = entry.judgements
         codes = column.codes(slots, ids, size, entry.judgements)
         missing = np.flatnonzero(codes == UNJUDGED)
         if len(missing) > MAX_AT_ONCE:
-            await self._judge_alike(entry, column, snapshot, names, missing, deadline)
+            await self._judge_alike(entry, column, snapshot, slots[missing], deadline)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
             missing = np.flatnonzero(codes == UNJUDGED)
         if len(missing):
@@ -295,38 +265,19 @@ class CachedJudge:
             codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
         return codes, judgements
 
-    def _kept_codes(self, column: Column, names: NodeNames, ids: Int64s) -> KeptCodes | None:
-        """The codes of the last such request, if no node has another class since then."""
-        kept = self._kept.get((column, names))
-        if kept is None or kept.kinds is not column.kinds or not np.array_equal(kept.ids, ids):
-            return None
-        self._kept.move_to_end((column, names))
-        return kept
-
-    def _keep(self, column: Column, names: NodeNames, ids: Int64s, codes: Int64s) -> KeptCodes:
-        """The codes of this request, in the object of the last one."""
-        kept = self._kept.get((column, names))
-        if kept is None or kept.kinds is not column.kinds:
-            kept = KeptCodes(ids, codes, column.kinds)
-        kept.ids, kept.codes = ids, kept.codes if np.array_equal(kept.codes, codes) else codes
-        self._kept[column, names] = kept
-        return kept
-
     async def _judge_alike(
         self,
         entry: ShapeJudgements,
         column: Column,
         snapshot: ClusterSnapshot,
-        names: NodeNames,
-        missing: Int64s,
+        slots: Int64s,
         deadline: float | None,
     ) -> None:
         """Judge one node of each set of nodes that are alike for the pod, and store its judgement for all of them.
 
-        *missing*: the nodes among *names* that have no judgement.
+        *slots*: of the nodes that have no judgement.
         """
         index = self._cluster.index
-        slots = slots_of(names, self._cluster.index.names)[missing]
         ids, found = index.ids[slots], list(alike(self._cluster.classes.free, entry.shape, index.places[slots]))
         if not found:
             return

@@ -91,10 +91,10 @@ class ClaimCheck(Objector):
         refusals = await self._refusals(pod, after.feasible)
         for reason in dict.fromkeys(refusals.values()):
             names = {name for name, each in refusals.items() if each is reason}
-            after = without(after, names, reason.text, call.table)
+            after = without(after, names, reason.text)
         instead = {name: Judgement(reason, Certainty.EXACT) for name, reason in refusals.items()}
         if tried := self._tried_for(pod):
-            before, after = after, avoid(after, tried, call.table, RefusalReason.DEMAND_CLAIM)
+            before, after = after, avoid(after, tried, RefusalReason.DEMAND_CLAIM)
             instead |= dict.fromkeys(newly_refused(before, after), TRIED)
         return None if after is filtered else Objection(after, instead)
 

@@ -4,21 +4,16 @@ Names keep their order, and every candidate is either feasible or refused with a
 at all for a node that a reply leaves out.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from extender.cluster.name_table import NameTable
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.columns import Answer, Int64s
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.name_positions import positions_of
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
-from extender.wire.node_names import GroupedReasons, NodeNames
 
 PASSED: Final = "passed"
 """The label of feasible nodes in counts. Refused nodes are counted by the text of their reason."""
@@ -56,61 +51,34 @@ class Filtered:
     @property
     def may_pass_later(self) -> bool:
         """Whether no node is feasible, and at least one of them may be when it changes."""
-        return not self.feasible and not NEVER_TEXTS.issuperset(self.reasons)
-
-    @property
-    def reasons(self) -> Collection[str]:
-        """The texts of the reasons."""
-        return self.refused.reasons if isinstance(self.refused, GroupedReasons) else self.refused.values()
+        return not self.feasible and not NEVER_TEXTS.issuperset(self.refused.values())
 
 
-def avoid(
-    filtered: Filtered, names: Collection[str], table: NameTable, reason: RefusalReason = RefusalReason.UNSETTLED
-) -> Filtered:
+def avoid(filtered: Filtered, names: Collection[str], reason: RefusalReason = RefusalReason.UNSETTLED) -> Filtered:
     """Refuse the feasible nodes among *names* for *reason*. If no other node is feasible, *filtered* is unchanged."""
-    after = without(filtered, names, reason.text, table)
+    after = without(filtered, names, reason.text)
     return after if after.feasible else filtered
 
 
-def without(filtered: Filtered, names: Collection[str], text: str, table: NameTable) -> Filtered:
-    """*filtered* with the feasible nodes among *names* refused with the reason *text*; itself if there are none.
-
-    *table*: of all nodes.
-    """
-    positions = positions_of(names, filtered.feasible, table)
-    if not len(positions):
+def without(filtered: Filtered, names: Collection[str], text: str) -> Filtered:
+    """*filtered* with the feasible nodes among *names* refused with the reason *text*; itself if there are none."""
+    unwanted = frozenset(names)
+    refused = {name: text for name in filtered.feasible if name in unwanted}
+    if not refused:
         return filtered
-    is_refused = np.zeros(len(filtered.feasible), np.bool_)
-    is_refused[positions] = True
-    return _refused_where(is_refused, filtered, text)
+    feasible = [name for name in filtered.feasible if name not in refused]
+    return Filtered(feasible=feasible, refused={**filtered.refused, **refused})
 
 
 def refuse_all(filtered: Filtered, text: str) -> Filtered:
     """*filtered* with all feasible nodes refused with the reason *text*."""
-    return _refused_where(np.ones(len(filtered.feasible), np.bool_), filtered, text) if filtered.feasible else filtered
-
-
-def _refused_where(is_refused: NDArray[np.bool_], filtered: Filtered, text: str) -> Filtered:
-    """*filtered* with the feasible nodes refused where *is_refused*, which are some of them."""
-    feasible, refused = filtered.feasible, filtered.refused
-    if isinstance(feasible, NodeNames) and feasible.spans is not None:
-        earlier = refused if isinstance(refused, GroupedReasons) else None
-        if not refused or earlier is not None:
-            others, new = feasible.kept(~is_refused), feasible.kept(is_refused)
-            return Filtered(feasible=others, refused=GroupedReasons(new, {text: np.arange(len(new))}, earlier=earlier))
-    by_name = dict.fromkeys(compress(feasible, is_refused.tolist()), text)
-    return Filtered(feasible=list(compress(feasible, (~is_refused).tolist())), refused={**refused, **by_name})
+    return without(filtered, filtered.feasible, text)
 
 
 def newly_refused(before: Filtered, after: Filtered) -> Mapping[str, str]:
-    """The text of the reason by name of each node that *after* refuses and *before* does not.
-
-    *after* is *before*, or was made from it by the functions of this file.
-    """
+    """The text of the reason by name of each node that *after* refuses and *before* does not."""
     if after is before:
         return {}
-    if isinstance(after.refused, GroupedReasons):
-        return after.refused.since(before.refused)
     return {name: text for name, text in after.refused.items() if name not in before.refused}
 
 
@@ -124,8 +92,7 @@ def only(filtered: Filtered, name: str) -> Filtered:
     """*filtered* with one feasible node. The others are left out without a reason: they do not refuse the pod."""
     if not name:
         return filtered
-    feasible = NodeNames.of([name]) if isinstance(filtered.feasible, NodeNames) else [name]
-    return replace(filtered, feasible=feasible)
+    return replace(filtered, feasible=[name])
 
 
 def only_place(before: Filtered, after: Filtered) -> str:
@@ -159,23 +126,14 @@ def counts_of(numbers: Int64s, answers: Sequence[Answer]) -> Mapping[tuple[str, 
     return {(text or PASSED, certainty): n for (text, certainty), n in zip(answers, counts, strict=True) if n}
 
 
-def filtered_by_texts(
-    names: NodeNames, numbers: Int64s, texts: Sequence[str | None], names_at: Callable[[Int64s], list[str]]
-) -> Filtered:
+def filtered_by_texts(names: Sequence[str], numbers: Int64s, texts: Sequence[str | None]) -> Filtered:
     """Separate the candidates. *texts*: all different; None of those that pass.
 
-    *numbers*: for each candidate, which of *texts* it got. *names_at*: the names of candidates by their positions.
+    *numbers*: for each candidate, which of *texts* it got.
     """
-    positions: dict[str, Int64s] = {}
-    is_feasible = np.ones(len(numbers), np.bool_)
-    for number in np.flatnonzero(np.bincount(numbers)).tolist():
-        if (text := texts[number]) is not None:
-            has_it = numbers == number
-            is_feasible &= ~has_it
-            positions[text] = np.flatnonzero(has_it)
-    if not positions:
+    of_candidates = [texts[number] for number in numbers.tolist()]
+    refused = {name: text for name, text in zip(names, of_candidates, strict=True) if text is not None}
+    if not refused:
         return Filtered(feasible=names)
-    if names.spans is not None:
-        return Filtered(feasible=names.kept(is_feasible), refused=GroupedReasons(names, positions))
-    by_name = {name: text for text, each in positions.items() for name in names_at(each)}
-    return Filtered(feasible=names_at(np.flatnonzero(is_feasible)), refused=by_name)
+    feasible = [name for name, text in zip(names, of_candidates, strict=True) if text is None]
+    return Filtered(feasible=feasible, refused=refused)

@@ -9,9 +9,6 @@ Rules of this file
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
-from weakref import WeakKeyDictionary
-
-import numpy as np
 
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
@@ -20,7 +17,6 @@ from extender.replay.demand import Demand
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
-from extender.scheduling.columns import Int64s, KeptCodes
 from extender.scheduling.feasibility import (
     PASSED,
     Filtered,
@@ -57,19 +53,6 @@ class FilterSettings:
     requeues: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Separated:
-    """What follows from the judgements of a request.
-
-    `codes`: of the judgements. `texts`: the number of the reason of each node, or of none. `counts`: see `counts_of`.
-    """
-
-    codes: Int64s
-    texts: Int64s
-    counts: Mapping[tuple[str, Certainty], int]
-    filtered: Filtered
-
-
 class Filter:
     """The verb. *clock*: seconds of a monotonic clock."""
 
@@ -90,7 +73,6 @@ class Filter:
         self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
         self._judge, self._barrier, self._decisions = judge, barrier, decisions
         self._objectors, self._metrics, self._clock = objectors, metrics, clock
-        self._separated: WeakKeyDictionary[KeptCodes, _Separated] = WeakKeyDictionary()
 
     async def filter(self, args: SchedulerArgs) -> Filtered:
         """Separate the candidates into feasible and refused ones.
@@ -105,7 +87,7 @@ class Filter:
         now = self._clock()
         filtered, answers = await self._judged(args, now)
         is_aligned, instead, place = answers is not None, dict[str, Judgement](), ""
-        call = FilterCall(args, known, answers, self._cluster.index.names, now)
+        call = FilterCall(args, known, answers, now)
         for objector in self._objectors:
             if (objection := await objector.filter(call, filtered)) is not None:
                 filtered, place = objection.filtered, objection.place or place
@@ -135,26 +117,10 @@ class Filter:
             self._metrics.filtered({EXACTLY_PASSED: len(args.names)})
             return Filtered(feasible=args.names), None
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._settings.seconds)
-        separated = self._separated_of(answers)
-        self._metrics.filtered(separated.counts)
-        return separated.filtered, answers
-
-    def _separated_of(self, answers: NodeAnswers) -> "_Separated":
-        """The result by judgements alone: that of the last such call if all nodes have the same texts as then."""
-        kept, kinds = answers.kept, answers.kinds
-        last = None if kept is None else self._separated.get(kept)
-        if last is not None and last.codes is answers.codes:
-            return last
+        kinds = answers.kinds
         numbers = kinds.answers_of(answers.codes)
-        counts, texts = counts_of(numbers, kinds.answers), kinds.texts_of(numbers)
-        if last is not None and np.array_equal(last.texts, texts):
-            filtered = last.filtered
-        else:
-            filtered = filtered_by_texts(answers.names, texts, kinds.texts, answers.names_at)
-        found = _Separated(answers.codes, texts, counts, filtered)
-        if kept is not None:
-            self._separated[kept] = found
-        return found
+        self._metrics.filtered(counts_of(numbers, kinds.answers))
+        return filtered_by_texts(answers.names, kinds.texts_of(numbers), kinds.texts), answers
 
     def _result(self, filtered: Filtered, demand: Demand) -> Filtered:
         if demand.fault:  # all nodes are refused for it; the event names the value

@@ -28,7 +28,7 @@ class JustRefused(Objector):
         names = self._refusals.nodes(call.args.pod, call.now)
         if not names:
             return None
-        return refused_as(LEFT_OUT, filtered, avoid(filtered, names, call.table, RefusalReason.JUST_REFUSED))
+        return refused_as(LEFT_OUT, filtered, avoid(filtered, names, RefusalReason.JUST_REFUSED))
 
 
 class Deferrals(Objector):
@@ -45,7 +45,7 @@ class Deferrals(Objector):
         now = self._clock()
         deferred = {name for name, at in call.known.deferred_from.items() if now - at < self._defer_seconds}
         names = deferred - {_nominated_node(call, now)}
-        return refused_as(AVOIDED, filtered, avoid(filtered, names, call.table)) if names else None
+        return refused_as(AVOIDED, filtered, avoid(filtered, names)) if names else None
 
 
 class StartingKubelets(Objector):
@@ -75,7 +75,7 @@ class StartingKubelets(Objector):
             if judgement is None or judgement.merit is not None  # no kubelet aligns the others
         }
         names.discard(_nominated_node(call, now))
-        after = without(filtered, names, RefusalReason.STARTING.text, call.table)
+        after = without(filtered, names, RefusalReason.STARTING.text)
         if filtered.feasible and not after.feasible:
             if self._link.binder is None:
                 return None

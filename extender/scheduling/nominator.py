@@ -70,7 +70,7 @@ class Nominator(Objector):
             if text is not None and text not in NEVER_TEXTS and await self.only_waits_for_leaving_pods(known, name):
                 return Objection(with_feasible(filtered, name))
         held = await self._held_by_others(pod, call.args.priority, filtered.feasible)
-        after = without(filtered, held, RefusalReason.PROMISED.text, call.table) if held else filtered
+        after = without(filtered, held, RefusalReason.PROMISED.text) if held else filtered
         return refused_as(PROMISED, filtered, after)
 
     async def permit(self, call: BindCall) -> NotBound | None:

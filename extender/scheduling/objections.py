@@ -14,7 +14,6 @@ Rules of this file
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from extender.cluster.name_table import NameTable
 from extender.cluster.pods import KnownPod
 from extender.kubelet.pod import Pod
 from extender.scheduling.binder import BindOutcome, NotBound
@@ -28,13 +27,12 @@ from extender.wire.scheduler import SchedulerArgs
 class FilterCall:
     """A filter call. `known`: the record of its pod. `answers`: of the nodes; None if no kubelet aligns the pod.
 
-    `table`: the names of all nodes. `now`: seconds of the service's clock, when the call was judged.
+    `now`: seconds of the service's clock, when the call was judged.
     """
 
     args: SchedulerArgs
     known: KnownPod
     answers: NodeAnswers | None
-    table: NameTable
     now: float
 
 

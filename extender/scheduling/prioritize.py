@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers
 from extender.scheduling.claims import ClaimRanking
-from extender.scheduling.columns import Int64s, KeptCodes
 from extender.scheduling.records.decisions import DecisionLog, call_about
 from extender.scheduling.scoring import MAX_SCORE, ranked_by_claims, scale_of, score_of_one
 from extender.wire.scheduler import HostScores, SchedulerArgs
@@ -33,8 +31,6 @@ class Prioritize:
     ) -> None:
         self._judge, self._decisions, self._claims = judge.ranking, decisions, claims
         self._seconds, self._clock = seconds, clock
-        self._scores: WeakKeyDictionary[KeptCodes, tuple[Int64s, HostScores]] = WeakKeyDictionary()
-        """The scores of the last such request, and the codes of the judgements from which they follow."""
 
     async def prioritize(self, args: SchedulerArgs) -> HostScores:
         """The score of each candidate, 0 to 10.
@@ -47,23 +43,13 @@ class Prioritize:
             self._decisions.note(call_about("prioritize", args, None, now))
             return HostScores(args.names, np.full(len(args.names), MAX_SCORE, np.uint8))
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._seconds)
-        call, scores = call_about("prioritize", args, answers, now), self._scores_of(answers)
+        call = call_about("prioritize", args, answers, now)
+        scores = HostScores(answers.names, answers.kinds.scores_of(answers.codes, scale_of, score_of_one))
         if self._claims is not None and args.pod.has_claims:
             given = await self._by_claims(self._claims, args, entry, answers, scores)
             call, scores = replace(call, given=given.tobytes()), HostScores(answers.names, given)
         self._decisions.note(call)
         return scores
-
-    def _scores_of(self, answers: NodeAnswers) -> HostScores:
-        """The scores by the judgements: those of the last such request if they are the same."""
-        codes, found = (None, None) if answers.kept is None else self._scores.get(answers.kept, (None, None))
-        if found is None or codes is not answers.codes:
-            scores = answers.kinds.scores_of(answers.codes, scale_of, score_of_one)
-            if found is None or not np.array_equal(found.scores, scores):
-                found = HostScores(answers.names, scores)
-            if answers.kept is not None:
-                self._scores[answers.kept] = answers.codes, found
-        return found
 
     @staticmethod
     async def _by_claims(
@@ -74,6 +60,6 @@ class Prioritize:
         scores: HostScores,
     ) -> NDArray[np.uint8]:
         classes = answers.snapshot.at(answers.slots)
-        alignments = await claims.alignments(args.pod, entry, answers.names.parsed, classes)
+        alignments = await claims.alignments(args.pod, entry, answers.names, classes)
         judgements = [answers.kinds.judgements[code] for code in answers.codes.tolist()]
         return np.array(ranked_by_claims(list(map(int, scores.scores)), alignments, judgements), np.uint8)

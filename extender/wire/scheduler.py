@@ -6,10 +6,9 @@ Rules of this file
 - The models describe the protocol in the OpenAPI document. Requests are not validated with them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Annotated, Any, Final, TypedDict
+from typing import Annotated, Final
 
 import numpy as np
 import orjson
@@ -20,18 +19,8 @@ from extender.kubelet.pod import Pod
 from extender.wire.errors import WireError, shown
 from extender.wire.fields import Json, integer_at, object_at
 from extender.wire.groups import Group, group_of
-from extender.wire.node_names import GroupedReasons, NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.validation import doc, load_json
-
-_BEFORE_NAMES: Final = b'{"Nodes":null,"NodeNames":'
-_BEFORE_REASONS: Final = b',"FailedNodes":{},"FailedAndUnresolvableNodes":'
-_AFTER_REASONS: Final = b',"Error":""}'
-_AFTER_NAMES: Final = _BEFORE_REASONS + b"{}" + _AFTER_REASONS
-"""The reply to a filter request that all nodes pass, without the names."""
-_NAMES_KEY: Final = b'"NodeNames":'
-_END: Final = b'"]}'
-_AFTER_HOST: Final = np.array([b',"Score":%2d},' % score for score in range(100)]).view("V13")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,65 +33,30 @@ class SchedulerArgs:
     """
 
     pod: Pod
-    names: NodeNames
+    names: Sequence[str]
     nodes: Sequence[object] | None
     priority: int = 0
     nominated_node: str = ""
     group: Group | None = None
 
 
-def parse_args(body: bytes, replied: Iterable[NodeNames] = ()) -> SchedulerArgs:
-    """Read the body of a filter or prioritize request. *replied*: names that the request may repeat.
+def parse_args(body: bytes) -> SchedulerArgs:
+    """Read the body of a filter or prioritize request.
 
     Raises:
         WireError: not JSON, no pod, neither names nor nodes, or a part of the wrong type.
     """
-    split = _split(body, replied)
-    if split is not None:
-        return SchedulerArgs(**_without_names(split[0]), names=split[1], nodes=None)
     document = object_at(load_json(body), "")
-    described = _described(document)
-    names, items = _candidates(document)
-    return SchedulerArgs(**described, names=names, nodes=items)
-
-
-class _Described(TypedDict):
-    """What `SchedulerArgs` has of the pod."""
-
-    pod: Pod
-    priority: int
-    nominated_node: str
-    group: Group | None
-
-
-@lru_cache(maxsize=8)
-def _without_names(body: bytes) -> _Described:
-    """The pod of a request without names. Prioritize sends the same pod as filter did."""
-    return _described(object_at(load_json(body), ""))
-
-
-def _described(document: Json) -> _Described:
     pod, manifest = pod_from_json(document.get("Pod"), "Pod"), object_at(document.get("Pod"), "Pod")
-    return {
-        "pod": pod,
-        "priority": priority_of(manifest, "Pod"),
-        "nominated_node": nominated_node_of(manifest, "Pod"),
-        "group": group_of(manifest),
-    }
-
-
-def _split(body: bytes, replied: Iterable[NodeNames]) -> tuple[bytes, NodeNames] | None:
-    """The body without its names, as a JSON document, and the names; None if the names are not its last part, as in Go.
-
-    A quote after a brace or a comma begins a key or a string, and only a key is followed by a colon. If the rest and
-    one more bracket are complete JSON, the key is one of the document itself.
-    """
-    at = body.find(_NAMES_KEY)
-    if at < 1 or body[at - 1] not in b"{," or not body.endswith(_END):
-        return None
-    packed = body[at + len(_NAMES_KEY) : -1]
-    names = next((each for each in replied if each.packed == packed), None) or NodeNames.proven(packed)
-    return None if names is None else (body[:at] + _NAMES_KEY + b"null}", names)
+    names, items = _candidates(document)
+    return SchedulerArgs(
+        pod=pod,
+        names=names,
+        nodes=items,
+        priority=priority_of(manifest, "Pod"),
+        nominated_node=nominated_node_of(manifest, "Pod"),
+        group=group_of(manifest),
+    )
 
 
 def priority_of(manifest: Json, path: str) -> int:
@@ -130,19 +84,19 @@ def nominated_node_of(manifest: Json, path: str) -> str:
     return value
 
 
-def _candidates(document: Json) -> tuple[NodeNames, list[object] | None]:
+def _candidates(document: Json) -> tuple[list[str], list[object] | None]:
     """Names, and the Node objects if the scheduler sent them."""
     names, nodes = document.get("NodeNames"), document.get("Nodes")
     if names is not None:
-        return NodeNames.of(_names(names)), None
+        return _names(names), None
     if nodes is None:
         raise WireError("NodeNames", "neither NodeNames nor Nodes is given")
     items = object_at(nodes, "Nodes").get("items")
     if items is None:
-        return NodeNames.of([]), []
+        return [], []
     if not isinstance(items, list):
         raise WireError("Nodes.items", f"a list is expected, not {shown(items)}")
-    return NodeNames.of([_node_name(item, i) for i, item in enumerate(items)]), items
+    return [_node_name(item, i) for i, item in enumerate(items)], items
 
 
 def _names(value: object) -> list[str]:
@@ -176,11 +130,6 @@ def filter_reply(
         keep = set(passed)
         items = [item for name, item in zip(args.names, args.nodes, strict=True) if name in keep]
         return _filter_result({"metadata": {}, "items": items}, None, dict(failed), dict(unresolvable))
-    if isinstance(passed, NodeNames) and not failed:
-        if not unresolvable:
-            return b"".join((_BEFORE_NAMES, passed.packed, _AFTER_NAMES))
-        if isinstance(unresolvable, GroupedReasons):
-            return b"".join((_BEFORE_NAMES, passed.packed, _BEFORE_REASONS, unresolvable.packed, _AFTER_REASONS))
     return _filter_result(None, list(passed), dict(failed), dict(unresolvable))
 
 
@@ -198,34 +147,18 @@ def _filter_result(
     )
 
 
-def unpack_names(packed: memoryview) -> list[str]:
-    """The names from their JSON."""
-    names: list[str] = orjson.loads(packed)
-    return names
-
-
 @dataclass(frozen=True)
 class HostScores:
-    """The score of each of the nodes *names*, 0 to 99."""
+    """The score of each of the nodes *names*, 0 to 10."""
 
-    names: NodeNames
-    scores: Sequence[int] | NDArray[np.integer[Any]]
+    names: Sequence[str]
+    scores: NDArray[np.uint8]
 
-    @cached_property
+    @property
     def packed(self) -> bytes:
-        """The reply to a prioritize request: a bare array with integer scores (a float would invalidate all of it).
-
-        The rows of an array where the names are known by their places: a mapping for each of thousands of nodes costs
-        ten times as much.
-        """
-        padded = self.names.padded() if self.names.spans is not None else None
-        if padded is None:
-            pairs = zip(self.names, map(int, self.scores), strict=True)
-            return orjson.dumps([{"Host": name, "Score": score} for name, score in pairs])
-        rows = np.empty(len(padded), [("before", "V9"), ("name", padded.dtype), ("after", "V13")])
-        rows["before"], rows["name"] = np.void(b'{"Host":"'), padded
-        rows["after"] = _AFTER_HOST[np.asarray(self.scores)]
-        return b"[%b]" % rows.tobytes()[:-1]
+        """The reply to a prioritize request: a bare array with integer scores (a float would invalidate all of it)."""
+        pairs = zip(self.names, self.scores.tolist(), strict=True)
+        return orjson.dumps([{"Host": name, "Score": score} for name, score in pairs])
 
 
 def error_reply(message: str) -> bytes:

@@ -300,13 +300,13 @@ def test_decisions_are_bounded_by_calls_and_by_names() -> None:
     log = DecisionLog(max_calls=3, max_names=10 + three)
 
     for i, pod in enumerate(pods):
-        log.note(Call("filter", pod, memoryview(b"[]"), 2, float(i), None, {}))
+        log.note(Call("filter", pod, b"[]", 2, float(i), None, {}))
     assert (len(log), log.forgotten) == (3, 3)
     assert [calls[0].pod.name for calls in log.newest(10)] == ["p5", "p4", "p3"]
 
-    log.note(Call("filter", pods[0], memoryview(b"[]"), 11 + three, 9.0, None, {}))
+    log.note(Call("filter", pods[0], b"[]", 11 + three, 9.0, None, {}))
     assert len(log) == 1
-    log.note(Call("prioritize", pods[0], memoryview(b"[]"), 1, 10.0, None, {}))
+    log.note(Call("prioritize", pods[0], b"[]", 1, 10.0, None, {}))
     assert [call.verb for call in log.of_pod(pods[0].uid)] == ["prioritize"]
     assert log.of_pod("nobody") == []
 

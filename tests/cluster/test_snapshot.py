@@ -2,27 +2,24 @@
 
 from dataclasses import replace
 
-import numpy as np
-import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.name_table import NO_SLOT, NameTable
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
 from extender.cluster.snapshot import PART, ClassIndex
-from extender.wire.node_names import NodeNames
 
 ONE, OTHER = (replace(UNKNOWN, id=i) for i in (1, 2))
 
 
 def _at(index: ClassIndex, *names: str) -> list[NodeClass]:
-    return index.snapshot().at(index.names.find_each(names))
+    return index.snapshot().at(index.names.slots_of(names))
 
 
 def test_a_snapshot_never_changes() -> None:
     index = ClassIndex(AWAITED)
     index.put("a", ONE)
-    before, slots = index.snapshot(), index.names.find_each(["b", "a"])
+    before, slots = index.snapshot(), index.names.slots_of(["b", "a"])
 
     index.put("a", OTHER)
     index.put("b", ONE)
@@ -70,15 +67,10 @@ def test_the_index_is_a_dictionary_of_classes_whatever_happens(names: list[str],
             index.put(name, expected[name])
         elif what == "drop" and name in expected:
             assert index.remove(name) is expected.pop(name)
-        request = NodeNames.proven(orjson.dumps(names)) or NodeNames.of(names)
-        slots = _slots(index.names, request)
+        slots = index.names.slots_of(names)
         classes = [expected.get(each, AWAITED) for each in names]
         assert index.snapshot().at(slots) == classes == _at(index, *names)
         assert index.ids[slots].tolist() == [each.id for each in classes]
-
-
-def _slots(table: NameTable, names: NodeNames) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return table.find_each(names) if names.spans is None else table.find(names.packed, *names.spans)
 
 
 def test_thousands_of_names_are_found_and_no_other_ones() -> None:
@@ -86,20 +78,15 @@ def test_thousands_of_names_are_found_and_no_other_ones() -> None:
     names = [f"ip-10-{i // 250}-{i % 250}.example" for i in range(20_000)]
     slots = [table.add(name) for name in names]
     strangers = [*(f"ip-10-{i // 250}-{i % 250}.exampl" for i in range(5_000)), "a" * 300]
-    request = NodeNames.proven(orjson.dumps([*names, *strangers]))
-    assert request is not None
 
-    found = _slots(table, request).tolist()
+    found = table.slots_of([*names, *strangers]).tolist()
 
     assert found == slots + [NO_SLOT] * len(strangers)
-    assert table.names_at(np.array(slots[::-1])) == names[::-1]
 
 
 def test_a_table_whose_names_come_and_go_stays_small() -> None:
     table = NameTable()
     for i in range(20_000):
         table.add(f"n{i}")
-        assert _slots(table, NodeNames.proven(orjson.dumps([f"n{i}"]))).tolist() == [0]  # type: ignore[arg-type]
+        assert table.slots_of([f"n{i}"]).tolist() == [0]
         table.remove(f"n{i}")
-
-    assert table.capacity == 1

@@ -171,7 +171,7 @@ def test_only_expire_applies_timeouts() -> None:
         store.observe(late, 1000)
 
     assert not store.classes_of(["n"])[0].stale
-    slots = store.index.names.find_each(["n"])
+    slots = store.index.names.slots_of(["n"])
     assert store.snapshot().at(slots)[0] is snapshot.at(slots)[0]
     store.expire(1000)
     assert store.classes_of(["n"])[0].stale

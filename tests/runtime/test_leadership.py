@@ -20,7 +20,6 @@ from extender.runtime.leadership import Elected, lease_settings
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.binder import BindFailure, Binding, BindOutcome, GatedBinder, Leadership, NotBound, PodBound
 from extender.wire.binding import ExtenderBindingArgs
-from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.fakes.apiserver import FakeApiServer
@@ -99,7 +98,7 @@ def test_a_connected_standby_sends_no_binding(server: FakeApiServer, client: Kub
             while service.known.link.trouble:  # noqa: ASYNC110 - it knows no events
                 await asyncio.sleep(0.01)
             pod = pod_from_json(server.pods.create(pod_of(name="p")))
-            await service.scheduling.filter.filter(SchedulerArgs(pod=pod, names=NodeNames.of(["node-a"]), nodes=None))
+            await service.scheduling.filter.filter(SchedulerArgs(pod=pod, names=["node-a"], nodes=None))
             args = ExtenderBindingArgs(PodName="p", PodNamespace="default", PodUID=pod.uid, Node="node-a")
             while True:
                 outcome = await service.scheduling.bind.bind(args)

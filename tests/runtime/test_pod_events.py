@@ -15,7 +15,6 @@ from extender.kube.client import KubeClient, Requester
 from extender.runtime import pod_events
 from extender.runtime.pod_events import AGAIN_SECONDS, RECENT_SECONDS, PodEvents
 from extender.samples.nodes import SampleNode, Workload
-from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.fakes.apiserver import FakeApiServer
@@ -48,7 +47,7 @@ class Stage:
 
     async def filter_pod(self, pod: dict[str, Any], *names: str) -> list[str]:
         """The nodes that are offered."""
-        args = SchedulerArgs(pod=pod_from_json(pod), names=NodeNames.of(names), nodes=None)
+        args = SchedulerArgs(pod=pod_from_json(pod), names=names, nodes=None)
         return list((await self.world.service.scheduling.filter.filter(args)).feasible)
 
     def add(self, node: SampleNode) -> None:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from extender.api.service import Service
 from extender.app import make_service
 from extender.config.settings import Settings
@@ -16,7 +14,6 @@ from extender.scheduling.gangs.groups import Groups
 from extender.wire.binding import ExtenderBindingArgs
 from extender.wire.group_conventions import GROUP, SIZE
 from extender.wire.groups import group_of
-from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.api.conftest import Clock
@@ -71,11 +68,9 @@ class GangWorld:
         return self.gangs.groups
 
     async def filter(self, pod: Json, *names: str, priority: int = 0) -> Filtered:
-        read = NodeNames.proven(orjson.dumps(names or self.names))
-        assert read is not None
         args = SchedulerArgs(
             pod=pod_from_json(pod),
-            names=read,
+            names=names or self.names,
             nodes=None,
             priority=priority,
             group=group_of(pod),

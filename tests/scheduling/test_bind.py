@@ -25,7 +25,6 @@ from extender.scheduling.binder import (
     Unelected,
 )
 from extender.wire.binding import ExtenderBindingArgs
-from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.api.conftest import Clock
@@ -89,7 +88,7 @@ class World:
 
     async def describe(self, name: str, cpus: int = 2) -> list[str]:
         """A filter call: the nodes that are offered."""
-        args = SchedulerArgs(pod=pod_from_json(pod_of(cpus, name=name)), names=NodeNames.of(self.names), nodes=None)
+        args = SchedulerArgs(pod=pod_from_json(pod_of(cpus, name=name)), names=self.names, nodes=None)
         return list((await self.service.scheduling.filter.filter(args)).feasible)
 
     async def bind(self, name: str, node_name: str = "node-a") -> BindOutcome:
@@ -201,7 +200,7 @@ def test_a_call_that_fails_before_sending_gives_the_room_back() -> None:
     pod["spec"]["containers"].append({"name": "helper", "resources": {"requests": amounts, "limits": amounts}})
 
     async def story() -> None:
-        args = SchedulerArgs(pod=pod_from_json(pod), names=NodeNames.of(["node-a"]), nodes=None)
+        args = SchedulerArgs(pod=pod_from_json(pod), names=["node-a"], nodes=None)
         await world.service.scheduling.filter.filter(args)
         await world.bind("p")
 

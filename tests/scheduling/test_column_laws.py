@@ -5,15 +5,13 @@ has the same classes. Where a call waits for replays, more events happen: the an
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-import numpy as np
-import orjson
 import pytest
 
 from extender.cluster.events import PodForgotten, PodGone, PodSeen, PodTerminating
@@ -45,7 +43,6 @@ from extender.scheduling.ranking.strategies import STRATEGIES, least_numa, make_
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scoring import scale_of, score_nodes, score_of_one
-from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from tests.reports import DUAL, pod_of, sample
 
@@ -213,12 +210,10 @@ class World:
         self.truth.pop(name, None)
         self.log = [(of, act) for of, act in self.log if of != name]
 
-    def request(self, *, packed: bool) -> NodeNames:
+    def request(self) -> list[str]:
         names = [*self.names, "unknown"]
         self.random.shuffle(names)
-        found = NodeNames.proven(orjson.dumps(names)) if packed else NodeNames.of(names)
-        assert found is not None
-        return found
+        return names
 
 
 _EVENTS: Final[Mapping[str, float]] = {
@@ -256,20 +251,19 @@ class Reader:
         return done
 
     def check(self) -> None:
-        pod, names = self.random.choice((*self.shapes, random_pod(self.random))), self.world.request(packed=True)
+        pod, names = self.random.choice((*self.shapes, random_pod(self.random))), self.world.request()
         expected = self.expected(pod, names)
         now = self.world.now
         with patch.object(cached_judge, "MAX_AT_ONCE", self.at_once):
             answers = asyncio.run(self.cached.answer_nodes(self.cached.entry(pod), names, now))
-        assert sorted(answers.names) == sorted(names)
-        names = answers.names
+        assert answers.names == names
         found = [answers.kinds.judgements[code] for code in answers.codes.tolist()]
         assert dict(zip(names, found, strict=True)) == expected
         self.check_verbs(names, answers, expected)
 
-    def check_verbs(self, names: NodeNames, answers: NodeAnswers, expected: Mapping[str, Judgement]) -> None:
+    def check_verbs(self, names: Sequence[str], answers: NodeAnswers, expected: Mapping[str, Judgement]) -> None:
         texts = answers.kinds.texts_of(answers.kinds.answers_of(answers.codes))
-        filtered = filtered_by_texts(names, texts, answers.kinds.texts, answers.names_at)
+        filtered = filtered_by_texts(names, texts, answers.kinds.texts)
         refused = {name: each.refusal.text for name, each in expected.items() if each.refusal is not None}
         assert dict(filtered.refused) == refused
         assert list(filtered.feasible) == [name for name in names if name not in refused]
@@ -278,7 +272,7 @@ class Reader:
         scores = answers.kinds.scores_of(answers.codes, scale_of, score_of_one).tolist()
         assert scores == score_nodes(Candidates.of(list(names), classes), by_id)
 
-    def expected(self, pod: Pod, names: NodeNames) -> Mapping[str, Judgement]:
+    def expected(self, pod: Pod, names: Sequence[str]) -> Mapping[str, Judgement]:
         """By the full replay on a store that was built afresh."""
         shape = PodShape(replace(pod, uid=SHAPE_UID))
         shape.is_ordinary = False
@@ -297,21 +291,6 @@ def test_after_any_events_the_judgements_are_those_of_a_fresh_store_and_of_the_f
         world.step()
         if number % READ_EVERY == 0:
             random.choice(readers).check()
-
-
-def test_names_are_those_of_the_call_after_other_nodes_got_their_numbers() -> None:
-    world = World(Random(1))
-    reader, packed = Reader(world, at_once=16), orjson.dumps(world.names)
-    for _ in range(2):  # the second call finds all judgements, and needs no name
-        names = NodeNames.proven(packed)
-        assert names is not None
-        answers = asyncio.run(reader.cached.answer_nodes(reader.cached.entry(reader.shapes[0]), names, world.now))
-    for name in world.names[:5]:
-        world.drop(name)
-    for number in range(5):
-        world.report(f"new-{number}")
-
-    assert answers.names_at(np.arange(NAMES)) == orjson.loads(packed)
 
 
 @pytest.mark.parametrize("trait", ["none", "stale", "score-only", "hidden", "newer", "in doubt"])
@@ -333,7 +312,7 @@ def test_one_of_the_nodes_that_are_alike_is_judged_whatever_else_is_known_of_the
             store.apply(*(PodTerminating(name, uid) for uid in sorted(each.pod_uids)[:2]), now=0)
     now, metrics = STALE_AFTER + 1 if trait == "stale" else 0, Counted(Metrics())
     judge = cached(make_judge(least_numa, UncertaintyPolicy()), store, metrics, lambda: now)
-    names = NodeNames.of(sorted(each.name for each in store))
+    names = sorted(each.name for each in store)
 
     asyncio.run(judge.answer_nodes(judge.entry(pod_from_json(pod_of(4, "4Gi"))), names, now))
 

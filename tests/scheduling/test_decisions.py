@@ -35,7 +35,7 @@ class World:
         """The record of a call about these nodes."""
         snapshot, at, pod = self.index.snapshot(), np.array(slots, np.int64), replace(POD, uid=f"u{next(self.ids)}")
         self.calls.append((pod.uid, snapshot.at(at)))
-        self.log.note(Call("filter", pod, memoryview(b"[]"), len(slots), 0.0, seen=snapshot, slots=at))
+        self.log.note(Call("filter", pod, b"[]", len(slots), 0.0, seen=snapshot, slots=at))
         return self.log.of_pod(pod.uid)[0]
 
     def remembered(self) -> list[Call]:

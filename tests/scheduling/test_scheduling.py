@@ -36,7 +36,6 @@ from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.replays import LOOP_STEPS, PAUSE_SHARE, SHARES, SLOW, judge_all, judge_quickly
 from extender.scheduling.scoring import scale_of, score_nodes, score_of_one
-from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.workloads import workload_from_json
 from tests.cluster.reading import classes_at
@@ -155,16 +154,14 @@ def test_a_node_with_a_newer_kubelet_is_assumed_and_treated_as_the_setting_says(
 
 
 def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
-    names = NodeNames.of(["d", "a", "unknown", "c", "b"])
+    names = ["d", "a", "unknown", "c", "b"]
     classes = [_class(FULL), _class(EMPTY), UNKNOWN, _class(FULL), _class(EMPTY)]
     shape = _shape(cpu=4)
     judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
     kinds = Kinds()
     numbers = kinds.answers_of(np.array([kinds.code(judgements[each.id]) for each in classes]))
 
-    filtered = filtered_by_texts(
-        names, kinds.texts_of(numbers), kinds.texts, lambda positions: [names[i] for i in positions]
-    )
+    filtered = filtered_by_texts(names, kinds.texts_of(numbers), kinds.texts)
 
     assert filtered.feasible == ["a", "unknown", "b"]
     assert filtered.refused == dict.fromkeys("dc", RefusalReason.ALIGNMENT_NOW.text)

@@ -30,7 +30,6 @@ from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.scheduling.replays import judge_all
 from extender.scheduling.scoring import score_nodes
-from extender.wire.node_names import NodeNames
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json
 from extender.wire.scheduler import SchedulerArgs
@@ -249,15 +248,15 @@ def test_filter_computes_no_amounts_for_a_merit_and_prioritize_scores_as_the_str
 
         monkeypatch.setattr(kind, "taken", noted)
     pod = pod_from_json(pod_of(3, "2Gi"))
-    packed = NodeNames.of([f"node-{number}" for number in range(24)])
-    args = SchedulerArgs(pod=pod, names=packed, nodes=None, priority=0, group=None)
+    names = [f"node-{number}" for number in range(24)]
+    args = SchedulerArgs(pod=pod, names=names, nodes=None, priority=0, group=None)
 
     assert len(asyncio.run(service.scheduling.filter.filter(args)).feasible) == 24
     assert not looked
     scores = list(asyncio.run(service.scheduling.prioritize.prioritize(args)).scores)
     assert bool(looked) == (name != "least-numa")
     assert len(looked) <= 4, "once for each kind of answer, not for each node"
-    classes = service.known.nodes.classes_of(tuple(packed))
+    classes = service.known.nodes.classes_of(names)
     judge = make_judge(make_strategy(name, ALIKE), UncertaintyPolicy())
     judgements = {each.id: judge(PodShape(pod), each) for each in classes}
-    assert scores == score_nodes(Candidates.of(packed, classes), judgements)
+    assert scores == score_nodes(Candidates.of(names, classes), judgements)

@@ -41,7 +41,6 @@ from extender.scheduling.gangs.groups import Groups
 from extender.scheduling.gangs.held_room import HeldRoom
 from extender.scheduling.gangs.place_search import PlaceSearch, Wanted, wanted_of
 from extender.scheduling.gangs.record import GangSettings, GroupRecord, HeldPlace, Hold, Member, Unfit
-from extender.scheduling.name_positions import has_name
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector
 from extender.scheduling.offload import Offload
@@ -152,11 +151,7 @@ class Gangs(Objector):
         if place is not None and (not place.node_name or self._is_feasible(filtered, place.node_name)):
             groups.claim(record, uid, place, now)
             return only(filtered, place.node_name)
-        if (
-            place is not None
-            and not record.is_open
-            and has_name(args.names, place.node_name, self._cluster.index.names)
-        ):
+        if place is not None and not record.is_open and place.node_name in args.names:
             groups.lose(record, uid, now)
         elif place is not None:
             groups.claim(record, uid, place, now)
@@ -170,7 +165,7 @@ class Gangs(Objector):
             return await self._place(args, group, filtered, answers)
 
     def _is_feasible(self, filtered: Filtered, name: str) -> bool:
-        return has_name(filtered.feasible, name, self._cluster.index.names)
+        return name in filtered.feasible
 
     async def _place(
         self, args: SchedulerArgs, group: Group, filtered: Filtered, answers: NodeAnswers | None
@@ -195,7 +190,7 @@ class Gangs(Objector):
         if not record.is_open and not groups.may_hold(record):
             return refuse_all(filtered, RefusalReason.GROUP_TURN.text)
         asked = wanted_of(record, uid, wanted, groups.templates.of(group), self._judge.is_aligned)
-        inputs = args.pod.whole_shape, asked.shapes, answers.snapshot, hash(answers.names.packed)
+        inputs = args.pod.whole_shape, asked.shapes, answers.snapshot, hash(frozenset(answers.names))
         is_resting = now < self._resting.get(record.key[1], now) and not record.is_open
         if is_resting and record.unfit is None:
             return refuse_all(filtered, RefusalReason.GROUP_REST.text)

@@ -27,7 +27,6 @@ from extender.scheduling.gangs.groups import Groups
 from extender.scheduling.gangs.record import GroupRecord, HeldPlace, Hold, Key
 from extender.scheduling.gangs.rows import Candidate, fit_together, numa_nodes_of_places, outlast_exits
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.name_positions import shared_names
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
@@ -81,17 +80,17 @@ class HeldRoom:
 
     async def left_free(self, args: SchedulerArgs, filtered: Filtered) -> Filtered:
         """The result of filter without the nodes on which the pod would take held room."""
-        groups, table = self._groups, self._cluster.index.names
+        groups = self._groups
         groups.expire(self._clock())
         if not groups.held or not filtered.feasible:
             return filtered
         key = None if args.group is None else args.group.key
-        checks = {}
-        for name in shared_names(list(islice(groups.held, MAX_CHECKED)), filtered.feasible, table):
+        checks, feasible = {}, frozenset(filtered.feasible)
+        for name in filter(feasible.__contains__, islice(groups.held, MAX_CHECKED)):
             if holds := [each for each in groups.held[name] if each.key != key and each.precedes(args.priority)]:
                 checks[name] = holds
         taken = await self._taking(PodShape(args.pod), checks)
-        return without(filtered, taken, RefusalReason.HELD.text, table) if taken else filtered
+        return without(filtered, taken, RefusalReason.HELD.text) if taken else filtered
 
     async def is_taken_by(self, pod: Pod, priority: int, group: Key | None, node_name: str) -> bool:
         """Whether the pod, of this group, would take held room on the node."""

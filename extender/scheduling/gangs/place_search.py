@@ -28,7 +28,6 @@ from extender.scheduling.gangs.planner import ONE_A_NODE, GangPlan, PlannedNode,
 from extender.scheduling.gangs.record import GroupRecord, HeldPlace, HeldPlan, Key, Member
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
-from extender.wire.node_names import NodeNames
 
 RESTS: Final = "places on the node were held and not used, so it rests"
 MAX_CHUNK: Final = 512
@@ -127,7 +126,7 @@ class PlaceSearch:
         self, groups: Groups, room: HeldRoom, judge: CachedJudge, *, seconds: float, clock: Callable[[], float]
     ) -> None:
         self._groups, self._room, self._judge, self._seconds, self._clock = groups, room, judge, seconds, clock
-        self._offered: BoundedMap[tuple[Key, object], NodeNames] = BoundedMap(MAX_OFFERED)
+        self._offered: BoundedMap[tuple[Key, object], Sequence[str]] = BoundedMap(MAX_OFFERED)
 
     async def plan(
         self, uid: str, record: GroupRecord, wanted: Wanted, filtered: Filtered, answers: NodeAnswers

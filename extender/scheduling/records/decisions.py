@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from weakref import ref
 
 import numpy as np
+import orjson
 
 from extender.cluster.node_class import NodeClass, RetiredClasses
 from extender.cluster.snapshot import ClusterSnapshot
@@ -28,8 +29,7 @@ from extender.scheduling.candidates import Candidates
 from extender.scheduling.columns import Int64s
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
-from extender.wire.node_names import NodeNames
-from extender.wire.scheduler import SchedulerArgs, unpack_names
+from extender.wire.scheduler import SchedulerArgs
 
 MAX_CALLS: Final = 5000
 MAX_NAMES: Final = 400_000
@@ -49,17 +49,17 @@ STRIPPED_AT_ONCE: Final = 20_000
 class Call:
     """One call about `count` nodes.
 
-    `packed_names`: the candidates, in the order of the request or of another one with the same names. `seen`: the
-    snapshot of that moment, in which the candidates are at `slots`, or their classes in the same order; None: the pod
-    requests nothing that any node aligns, and all of them passed. `instead`: judgements by name of candidates that did
-    not get that of their class. `is_refused`: filter refused every candidate. `given`: the scores, one byte each, where
-    they do not follow from the judgements; empty if they do. `place`: the only node that was offered of those that
-    passed, because the pod has its place in a group there; "": all were.
+    `packed_names`: the candidates, in the order of the request, as JSON. `seen`: the snapshot of that moment, in which
+    the candidates are at `slots`, or their classes in the same order; None: the pod requests nothing that any node
+    aligns, and all of them passed. `instead`: judgements by name of candidates that did not get that of their class.
+    `is_refused`: filter refused every candidate. `given`: the scores, one byte each, where they do not follow from the
+    judgements; empty if they do. `place`: the only node that was offered of those that passed, because the pod has its
+    place in a group there; "": all were.
     """
 
     verb: str
     pod: Pod
-    packed_names: memoryview
+    packed_names: bytes
     count: int
     at: float
     seen: ClusterSnapshot | Sequence[NodeClass] | None = None
@@ -73,7 +73,8 @@ class Call:
     @property
     def names(self) -> list[str]:
         """The candidates."""
-        return unpack_names(self.packed_names)
+        names: list[str] = orjson.loads(self.packed_names)
+        return names
 
     @property
     def classes(self) -> Sequence[NodeClass] | None:
@@ -121,7 +122,7 @@ class Answered(Protocol):
     """The judgements of the candidates of one call; see `NodeAnswers`."""
 
     @property
-    def names(self) -> NodeNames:
+    def names(self) -> Sequence[str]:
         """The candidates."""
 
     @property
@@ -149,7 +150,7 @@ def call_about(
 ) -> Call:
     """The record of a call; see `Call`. *answers*: None if no kubelet aligns the pod."""
     names = args.names if answers is None else answers.names
-    packed = memoryview(names.packed)
+    packed = orjson.dumps(names)
     if answers is None:
         return Call(verb, args.pod, packed, len(names), at, instead=instead, is_refused=is_refused, place=place)
     return Call(
