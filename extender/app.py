@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
+from itertools import chain
 from typing import Final
 
 from fastapi import Depends, FastAPI
@@ -21,12 +22,10 @@ from extender.api.questions.advice import advice_router
 from extender.api.questions.capacity import capacity_router
 from extender.api.questions.what_if import what_if_router
 from extender.api.records.decisions import decisions_router
-from extender.api.records.groups import groups_router
 from extender.api.records.predictions import audit_router
 from extender.api.reports import ReportEndpoints, reports_router
 from extender.api.scheduler import SchedulerEndpoints, scheduler_router
 from extender.api.service import LateNodeContext, Service
-from extender.cluster.dynamic_devices import DynamicDevices
 from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.node import NodeRecord
 from extender.cluster.pod_tracker import Timeouts
@@ -35,7 +34,7 @@ from extender.cluster.restarts import Restarts
 from extender.cluster.settled_pod import SettledPod
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
-from extender.intake.profiles import read_profiles
+from extender.features.listed import listed
 from extender.observability.metrics import Metrics
 from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.runtime.api_server import connected
@@ -48,7 +47,6 @@ from extender.scheduling.bind import BindSettings
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.filter import FilterSettings
-from extender.scheduling.gangs.record import GangSettings
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import LateNodes
 from extender.scheduling.node_totals import NodeTotals
@@ -98,7 +96,7 @@ def make_service(
     records = CallRecords(
         decisions=DecisionLog(retired=known.nodes.classes.retired), barrier=barrier, refusals=refusals
     )
-    return Service(
+    service = Service(
         settings=settings,
         clock=clock,
         offload=offload,
@@ -109,8 +107,10 @@ def make_service(
         scheduling=make_scheduling(_scheduling_settings(settings), known, judging, records, effects),
         records=records,
         audit=audit,
-        profiles=read_profiles(settings.node_profiles) if settings.node_profiles else (),
     )
+    for make in listed(settings):
+        service.add(make(service))
+    return service
 
 
 def _make_judging(settings: Settings, nodes: NodeStore, effects: Effects, judge: BoundedJudge | None) -> CachedJudge:
@@ -152,7 +152,6 @@ def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeCont
         totals=NodeTotals(nodes, pods, surroundings, surroundings.finished),
         link=ApiServerLink(),
         demands=NamespaceDemands(),
-        devices=DynamicDevices() if settings.dra == "on" else None,
     )
 
 
@@ -173,17 +172,6 @@ def _scheduling_settings(settings: Settings) -> SchedulingSettings:
             annotates=settings.placement_annotations == "on",
         ),
         preempt_seconds=settings.preempt_seconds,
-        gangs=_gang_settings(settings) if settings.gangs == "on" else None,
-    )
-
-
-def _gang_settings(settings: Settings) -> GangSettings:
-    return GangSettings(
-        hold_seconds=settings.gang_hold_seconds,
-        rest_seconds=settings.gang_rest_seconds,
-        max_pods=settings.gang_max_pods,
-        plan_seconds=settings.filter_seconds / 2,
-        defer_seconds=settings.hold_back_seconds,
     )
 
 
@@ -249,12 +237,13 @@ def make_app(service: Service) -> FastAPI:
         nodes_router,
         map_router,
         audit_router,
-        groups_router,
         ops_router,
     ):
         app.include_router(make_router(service))
     for make_question_router in (what_if_router, capacity_router, advice_router, decisions_router):
         app.include_router(make_question_router(service, questions), dependencies=[Depends(known_parameters)])
+    for router in chain.from_iterable(feature.routers() for feature in service.features):
+        app.include_router(router)
     app.include_router(page_router())
     docs_page.install(app)
     problems.install(app)

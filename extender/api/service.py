@@ -3,18 +3,20 @@
 The verbs of kube-scheduler use none of this: `scheduling` is complete in itself.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
+
+from fastapi import APIRouter
 
 from extender.api.http.slices import Slices
 from extender.config.settings import Settings
 from extender.identity import LateAuthority
-from extender.intake.profiles import NodeProfile
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.scheduling.cached_judge import CachedJudge
+from extender.scheduling.objections import Objector
 from extender.scheduling.offload import Offload
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
@@ -50,13 +52,31 @@ class LateNodeContext:
         return {} if self._source is None else self._source.finished(name, uids)
 
 
+class Feature:
+    """A part of the service that no other part names. The methods of this class add nothing.
+
+    `objectors`: what filter, prioritize and bind ask.
+    """
+
+    objectors: Sequence[Objector] = ()
+
+    def __init__(self, service: "Service") -> None:
+        self.service: Final = service
+
+    def routers(self) -> Iterable[APIRouter]:
+        """The routes of the feature."""
+        return ()
+
+    def scrape(self) -> None:
+        """Set the gauges of the feature. Called before each scrape."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
     """One extender. `clock`: seconds of a monotonic clock.
 
     `known`: nodes, pods and the API server; `surroundings`: labels, taints and totals of nodes. `judging`: judges pods
-    on nodes and keeps the judgements. `records`: of the last scheduler calls. `profiles`: of nodes that have not
-    reported.
+    on nodes and keeps the judgements. `records`: of the last scheduler calls.
     """
 
     settings: Settings
@@ -69,10 +89,15 @@ class Service:
     scheduling: Scheduling
     records: CallRecords
     audit: Audit
-    profiles: Sequence[NodeProfile] = ()
+    features: list[Feature] = field(default_factory=list)
     authority: LateAuthority = field(default_factory=LateAuthority)
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     slices: Slices = field(default_factory=Slices)
+
+    def add(self, feature: Feature) -> None:
+        """Add a feature. Its objectors are asked after those of the features before."""
+        self.features.append(feature)
+        self.scheduling.objectors.extend(feature.objectors)
 
     def behaviours(self) -> Iterator[Behaviour]:
         """The behaviours that the audit has found for the current kubelets of nodes."""

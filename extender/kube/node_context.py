@@ -6,16 +6,16 @@ Rules of this file
 - Requests are unknown until every pod is known. A pod whose spec cannot be read counts as nothing.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import orjson
 
-from extender.cluster.dynamic_devices import DynamicDevices
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import PodRecord, is_long
 from extender.kubelet.caches import remembered
+from extender.questions.dynamic_devices import DynamicDevice
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, WatchedPod
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.errors import WireError
@@ -29,10 +29,13 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 
 class WatchedSurroundings:
-    """Implements `extender.questions.node_context.LookUp` with watches."""
+    """Implements `extender.questions.node_context.LookUp` with watches.
 
-    def __init__(self, devices: DynamicDevices | None = None) -> None:
-        self._devices = devices
+    `devices_on`: the devices of DRA drivers of a node by name; None: not known.
+    """
+
+    def __init__(self) -> None:
+        self.devices_on: Callable[[str], Sequence[DynamicDevice] | None] = lambda _name: None
         self._nodes: dict[str, NodeContext] = {}
         self._requested: dict[str, Mapping[str, int]] = {}
         self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
@@ -53,7 +56,7 @@ class WatchedSurroundings:
             allocatable_milli=known.allocatable_milli,
             requested_milli=self._requested.get(name, _NOTHING),
             pods=self._list(name),
-            devices=self._devices.of_node(name) if self._devices is not None and self._devices.complete else None,
+            devices=self.devices_on(name),
         )
 
     def _list(self, name: str) -> Sequence[WatchedPod]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from extender.cluster.dynamic_devices import DynamicDevice
+from extender.questions.dynamic_devices import DynamicDevice
 
 
 class WatchedPod(NamedTuple):

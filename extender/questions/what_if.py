@@ -15,25 +15,26 @@ from extender.kubelet.admission import MAX_OUTCOMES
 from extender.kubelet.pod import Pod
 from extender.kubelet.trace import RefusedHints
 from extender.kubelet.verdict import Certainty, Provider, Rejected, Verdict, When
-from extender.questions.demands import demand_fault
-from extender.questions.explain import first_fault
-from extender.questions.scheduler_checks import SchedulerAnswer, check_node
-from extender.questions.subjects import Subject, candidates_of
-from extender.replay.alignment import PodAlignment, alignment_of_outcomes
-from extender.replay.branches import admit_in_all
-from extender.scheduling.claim_alignment import (
+from extender.questions.claim_alignment import (
     ClaimAlignment,
     Places,
     claim_alignment_of,
     is_certain,
     may_claim_cpus,
     places_of,
+    ranked_by_claims,
 )
+from extender.questions.demands import demand_fault
+from extender.questions.explain import first_fault
+from extender.questions.scheduler_checks import SchedulerAnswer, check_node
+from extender.questions.subjects import Subject, candidates_of
+from extender.replay.alignment import PodAlignment, alignment_of_outcomes
+from extender.replay.branches import admit_in_all
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.scoring import ranked_by_claims, score_nodes
+from extender.scheduling.scoring import score_nodes
 from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload
 

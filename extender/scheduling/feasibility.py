@@ -12,29 +12,10 @@ import numpy as np
 
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.columns import Answer, Int64s
-from extender.scheduling.judgement import Judgement
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 
 PASSED: Final = "passed"
 """The label of feasible nodes in counts. Refused nodes are counted by the text of their reason."""
-
-AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
-"""In place of the judgement of nodes that the bind verb would refuse at the moment."""
-
-LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
-"""In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
-
-TRIED: Final = Judgement(RefusalReason.DEMAND_CLAIM, Certainty.POSSIBLE)
-"""In place of the judgement of nodes where kube-scheduler has just allocated devices that break the pod's demand."""
-
-PROMISED: Final = Judgement(RefusalReason.PROMISED, Certainty.EXACT)
-"""In place of the judgement of nodes whose free room is reserved for nominated pods."""
-
-HELD: Final = Judgement(RefusalReason.HELD, Certainty.EXACT)
-"""In place of the judgement of nodes where the pod would take room that is held for the pods of a group."""
-
-NOT_TOGETHER: Final = Judgement(RefusalReason.GROUP_UNFIT, Certainty.EXACT)
-"""In place of the judgement of nodes that admit the pod, but not all pods of its group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,25 +61,6 @@ def newly_refused(before: Filtered, after: Filtered) -> Mapping[str, str]:
     if after is before:
         return {}
     return {name: text for name, text in after.refused.items() if name not in before.refused}
-
-
-def refused_for_groups(before: Filtered, after: Filtered) -> Mapping[str, Judgement]:
-    """The judgement in place of that of each node that *after* refuses and *before* does not."""
-    held = RefusalReason.HELD.text
-    return {name: HELD if text == held else NOT_TOGETHER for name, text in newly_refused(before, after).items()}
-
-
-def only(filtered: Filtered, name: str) -> Filtered:
-    """*filtered* with one feasible node. The others are left out without a reason: they do not refuse the pod."""
-    if not name:
-        return filtered
-    return replace(filtered, feasible=[name])
-
-
-def only_place(before: Filtered, after: Filtered) -> str:
-    """The node to which *after* limits the pod without refusing the others; "" if there is none."""
-    left_out = len(before.feasible) + len(before.refused) - len(after.feasible) - len(after.refused)
-    return after.feasible[0] if left_out > 0 else ""
 
 
 def with_feasible(filtered: Filtered, *names: str) -> Filtered:

@@ -106,9 +106,7 @@ class Filter:
         """What is known of the pod. It is recorded for its bind call and for the protection of its nominated node."""
         if self._link.binder is None and not args.nominated_node:
             return self._pods.get(args.pod.uid)
-        known = self._pods.describe(args.pod, args.priority, args.nominated_node, self._clock())
-        self._pods.join(args.pod.uid, None if args.group is None else args.group.key, self._clock())
-        return known
+        return self._pods.describe(args.pod, args.priority, args.nominated_node, self._clock())
 
     async def _judged(self, args: SchedulerArgs, now: float) -> tuple[Filtered, NodeAnswers | None]:
         """The result by judgements alone, counted, and the judgements; None if no kubelet aligns the pod."""

@@ -1,27 +1,36 @@
 """Nodes that filter leaves out for a while, because bind or a kubelet has just refused the pod or one like it there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
+from extender.cluster.pods import KnownPod
 from extender.cluster.store import NodeStore
+from extender.kubelet.pod import Pod
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.cached_judge import NotReadyError
-from extender.scheduling.feasibility import AVOIDED, LEFT_OUT, Filtered, avoid, without
+from extender.scheduling.feasibility import Filtered, avoid, without
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import FilterCall, Objection, Objector, refused_as
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.refusals import RecentRefusals
 
+AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
+"""In place of the judgement of nodes that the bind verb would refuse at the moment."""
+LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
+"""In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
 STARTING: Final = Judgement(RefusalReason.STARTING, Certainty.EXACT)
 NO_OTHER: Final = f"{RefusalReason.STARTING.text}, and no other node can take the pod; try again in some seconds"
 
 
 class JustRefused(Objector):
-    """Objects to nodes whose kubelets have just refused such a pod, as long as another node is feasible."""
+    """Objects to nodes whose kubelets have just refused such a pod, as long as another node is feasible.
 
-    def __init__(self, refusals: RecentRefusals) -> None:
-        self._refusals = refusals
+    *clock*: seconds of a monotonic clock.
+    """
+
+    def __init__(self, refusals: RecentRefusals, clock: Callable[[], float]) -> None:
+        self._refusals, self._clock = refusals, clock
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result without these nodes, or as it is if no other node is feasible."""
@@ -29,6 +38,10 @@ class JustRefused(Objector):
         if not names:
             return None
         return refused_as(LEFT_OUT, filtered, avoid(filtered, names, RefusalReason.JUST_REFUSED))
+
+    def kept_nodes(self, _known: KnownPod, _pod: Pod) -> Collection[str]:
+        """The nodes whose kubelets have just refused any pod."""
+        return [each.node_name for each in self._refusals.all(self._clock())]
 
 
 class Deferrals(Objector):
@@ -81,6 +94,10 @@ class StartingKubelets(Objector):
                 return None
             raise NotReadyError(NO_OTHER)
         return refused_as(STARTING, filtered, after)
+
+    def kept_nodes(self, _known: KnownPod, _pod: Pod) -> Collection[str]:
+        """The nodes whose kubelets are stopped or starting."""
+        return self._cluster.starting(self._clock())
 
 
 def _nominated_node(call: FilterCall, now: float) -> str:

@@ -5,7 +5,7 @@ only waits for pods to leave is feasible, and the bind call waits. If filter ref
 pods on other nodes as soon as it saw no terminating victim on this one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -13,9 +13,11 @@ from extender.cluster.nominations import Nomination
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kubelet.pod import Pod
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
-from extender.scheduling.feasibility import PROMISED, Filtered, with_feasible, without
+from extender.scheduling.feasibility import Filtered, with_feasible, without
 from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector, refused_as
 from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
@@ -26,6 +28,8 @@ MAX_NOMINATIONS: Final = 8
 """For how many nominated pods of one node one call protects the room."""
 MAX_NODES: Final = 64
 """How many nodes with nominated pods one filter call checks. Bind checks the chosen node in any case."""
+PROMISED: Final = Judgement(RefusalReason.PROMISED, Certainty.EXACT)
+"""In place of the judgement of nodes whose free room is reserved for nominated pods."""
 NOT_FREE: Final = NotBound(f"{RefusalReason.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
 
 
@@ -86,6 +90,10 @@ class Nominator(Objector):
         if refused.failure is BindFailure.UNSETTLED:
             return True
         return refused.failure is BindFailure.REFUSED and await self.only_waits_for_leaving_pods(known, node_name)
+
+    def kept_nodes(self, _known: KnownPod, _pod: Pod) -> Collection[str]:
+        """The nodes that pods are nominated to."""
+        return self._pods.nominations(self._clock())
 
     async def _held_by_others(self, pod: Pod, priority: int, names: Iterable[str]) -> frozenset[str]:
         """The nodes of *names* on which the pod would take room that other pods are nominated to."""

@@ -6,17 +6,22 @@ lists them. The methods have the names of the stages of kube-scheduler's framewo
 Rules of this file
 - Filter calls `filter` of each objector with the result of the ones before it. An objector only takes nodes away, or
   gives back a node that was refused for a reason which this feature knows better.
+- Prioritize calls `score` of each objector with the scores of the ones before it.
 - Bind calls `pre_bind` and then `permit` of each objector before it judges the node, and `reserve` directly before the
   room is reserved, with nothing awaited in between. Each attempt ends with `post_bind`, whatever its outcome is.
 - A feature that is switched off is not in the list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from extender.cluster.pods import KnownPod
 from extender.kubelet.pod import Pod
 from extender.scheduling.binder import BindOutcome, NotBound
+from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import NodeAnswers
 from extender.scheduling.feasibility import Filtered, newly_refused
 from extender.scheduling.judgement import Judgement
@@ -50,6 +55,15 @@ class Objection:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreCall:
+    """A prioritize call about nodes that were judged. `entry`: the judgements of the pod's shape."""
+
+    args: SchedulerArgs
+    entry: ShapeJudgements
+    answers: NodeAnswers
+
+
+@dataclass(frozen=True, slots=True)
 class BindCall:
     """One attempt to bind a pod. `known`: the record of the pod when the attempt began."""
 
@@ -63,6 +77,10 @@ class Objector:
 
     async def filter(self, _call: FilterCall, _filtered: Filtered, /) -> Objection | None:
         """The result without the nodes that the feature objects to; None if it leaves the result as it is."""
+        return None
+
+    async def score(self, _call: ScoreCall, _scores: NDArray[np.uint8], /) -> NDArray[np.uint8] | None:
+        """The scores in place of these, in the order of the candidates, 0 to 10; None: they stay."""
         return None
 
     def pre_bind(self, pod: Pod, _node_name: str, /) -> Pod:
@@ -83,6 +101,14 @@ class Objector:
     async def passes_soon(self, _known: KnownPod, _node_name: str, _refused: NotBound, /) -> bool:
         """Whether bind is likely to succeed within the same call, so that it is worth a wait."""
         return False
+
+    def kept_nodes(self, _known: KnownPod, _pod: Pod, /) -> Collection[str] | None:
+        """The nodes that `filter` may refuse at the moment whatever the pod requests; None: all of them."""
+        return ()
+
+    def released(self) -> Collection[str]:
+        """The nodes on which the feature has given up room since the last call."""
+        return ()
 
 
 def refused_as(judgement: Judgement, before: Filtered, after: Filtered) -> Objection | None:

@@ -1,10 +1,9 @@
 """The four verbs of a scheduler extender as one object, and the function that creates it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from extender.cluster.dynamic_devices import DynamicDevices
 from extender.cluster.namespace_demands import NamespaceDemands
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
@@ -12,10 +11,7 @@ from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import Bind, BindSettings
 from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics
-from extender.scheduling.claims import ClaimCheck, ClaimRanking
 from extender.scheduling.filter import Filter, FilterMetrics, FilterSettings
-from extender.scheduling.gangs.gangs import Gangs
-from extender.scheduling.gangs.record import GangSettings
 from extender.scheduling.left_out import Deferrals, JustRefused, StartingKubelets
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.nominator import Nominator
@@ -39,20 +35,16 @@ class SchedulingMetrics(JudgeMetrics, FilterMetrics, PreemptMetrics, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingSettings:
-    """The settings of each verb. `preempt_seconds`: for one preempt call. `gangs` None: each pod counts by itself."""
+    """The settings of each verb. `preempt_seconds`: for one preempt call."""
 
     filter: FilterSettings
     bind: BindSettings
     preempt_seconds: float
-    gangs: GangSettings | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCluster:
-    """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and labels of namespaces.
-
-    `devices`: of DRA drivers; None: the setting `dra` is off.
-    """
+    """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and labels of namespaces."""
 
     nodes: NodeStore
     pods: PodRegistry
@@ -60,7 +52,6 @@ class KnownCluster:
     totals: NodeTotals
     link: ApiServerLink
     demands: NamespaceDemands
-    devices: DynamicDevices | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +78,17 @@ class Effects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
-    """What kube-scheduler calls. Each verb takes the arguments of `extender.wire` and returns a value of the domain."""
+    """What kube-scheduler calls. Each verb takes the arguments of `extender.wire` and returns a value of the domain.
+
+    `objectors`: what filter, prioritize and bind ask, in this order. The composition adds those of features.
+    """
 
     filter: Filter
     prioritize: Prioritize
     bind: Bind
     preempt: Preempt
     demands: NamespaceDemands
-    gangs: Gangs | None
+    objectors: list[Objector]
 
     def completed(self, args: Args) -> Args:
         """The arguments of a call, the pod with what it demands by its namespace. For filter, prioritize, preempt."""
@@ -103,31 +97,19 @@ class Scheduling:
 
 
 def make_scheduling(
-    settings: SchedulingSettings, known: KnownCluster, judge: CachedJudge, records: CallRecords, effects: Effects
+    settings: SchedulingSettings,
+    known: KnownCluster,
+    judge: CachedJudge,
+    records: CallRecords,
+    effects: Effects,
 ) -> Scheduling:
     """The verbs over *known*, which share *judge*."""
     clock, offload, metrics = effects.clock, effects.offload, effects.metrics
     nominator = Nominator(known.nodes, known.pods, judge.judge, clock=clock, offload=offload)
-    defer_seconds = settings.bind.defer_seconds
-    objectors: list[Objector] = [
-        nominator,
-        JustRefused(records.refusals),
-        StartingKubelets(known.nodes, known.link, clock),
-        Deferrals(defer_seconds, clock),
-    ]
-    if settings.bind.certain_only:
-        objectors.append(TotalsCheck(known.totals, known.pods, known.link, defer_seconds, clock))
-    ranking = None
-    if known.devices is not None:
-        objectors.append(ClaimCheck(known.nodes, known.devices, offload, clock=clock))
-        ranking = ClaimRanking(known.devices, offload, clock=clock)
-    gangs = None
-    if settings.gangs is not None:
-        gangs = Gangs(settings.gangs, known.nodes, known.pods, judge, known.totals, clock=clock, offload=offload)
-        objectors.append(gangs)
+    objectors = [nominator, *_own_objectors(settings.bind, known, records, clock)]
     return Scheduling(
         demands=known.demands,
-        gangs=gangs,
+        objectors=objectors,
         filter=Filter(
             settings.filter,
             known.nodes,
@@ -140,7 +122,7 @@ def make_scheduling(
             metrics=metrics,
             clock=clock,
         ),
-        prioritize=Prioritize(judge, records.decisions, ranking, seconds=settings.filter.seconds, clock=clock),
+        prioritize=Prioritize(judge, records.decisions, objectors, seconds=settings.filter.seconds, clock=clock),
         bind=Bind(
             settings.bind,
             known.nodes,
@@ -164,3 +146,14 @@ def make_scheduling(
             offload=offload,
         ),
     )
+
+
+def _own_objectors(
+    settings: BindSettings, known: KnownCluster, records: CallRecords, clock: Callable[[], float]
+) -> Iterator[Objector]:
+    """What keeps pods away from nodes that are not ready for them."""
+    yield JustRefused(records.refusals, clock)
+    yield StartingKubelets(known.nodes, known.link, clock)
+    yield Deferrals(settings.defer_seconds, clock)
+    if settings.certain_only:
+        yield TotalsCheck(known.totals, known.pods, known.link, settings.defer_seconds, clock)

@@ -7,27 +7,17 @@ Rules of this file
   the score of a node without merit. An unknown or refused node gets 0.
 - A node that admits the pod without aligning it gets 0 if another node aligns it. So does a node that would split a pod
   that prefers one NUMA node, if another node would not.
-- For a pod with claims of DRA drivers, nodes are ranked first by whether CPUs, memory and devices can be on one NUMA
-  node, and then by their scores: see `BANDS`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
-from extender.scheduling.claim_alignment import ClaimAlignment
 from extender.scheduling.judgement import Judgement
 
 MAX_SCORE: Final = 10
-BANDS: Final[Mapping[ClaimAlignment, tuple[int, int]]] = {
-    ClaimAlignment.APART: (0, 2),
-    ClaimAlignment.UNKNOWN: (3, 4),
-    ClaimAlignment.POSSIBLE: (5, 7),
-    ClaimAlignment.LIKELY: (8, MAX_SCORE),
-}
-"""What scores of 0 to 10 become, lowest and highest."""
 
 
 class Scale(NamedTuple):
@@ -78,25 +68,3 @@ def _stretch(merit: int, worst: int, best: int) -> int:
     if best == worst:
         return MAX_SCORE
     return (2 * MAX_SCORE * (merit - worst) + best - worst) // (2 * (best - worst))
-
-
-def ranked_by_claims(
-    scores: Sequence[int], alignments: Sequence[ClaimAlignment], judgements: Sequence[Judgement]
-) -> list[int]:
-    """The scores of the nodes of one request, in bands. Unchanged if all nodes that can be ranked are in one band.
-
-    *alignments*: of each node's free and claimed devices with the rest of the pod.
-
-    Nodes that are refused, or about which nothing is known, keep their 0.
-    """
-    ranked = [each.refusal is None and each.certainty is not Certainty.UNKNOWN for each in judgements]
-    if len({alignment for alignment, is_ranked in zip(alignments, ranked, strict=True) if is_ranked}) <= 1:
-        return list(scores)
-    return [
-        _in_band(score, *BANDS[alignment]) if is_ranked else score
-        for score, alignment, is_ranked in zip(scores, alignments, ranked, strict=True)
-    ]
-
-
-def _in_band(score: int, lowest: int, highest: int) -> int:
-    return lowest + (highest - lowest) * score // MAX_SCORE

@@ -10,10 +10,10 @@ from starlette.testclient import TestClient
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
+from extender.features.preemption.budgets_feed import decode_budget
+from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Seen
-from extender.kube.pdbs import decode_budget
 from extender.kube.pods import PodDecoder, PodRecord
-from extender.kube.running import WatchedPods
 from extender.samples.nodes import Workload
 from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample

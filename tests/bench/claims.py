@@ -22,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.app import make_service
-from extender.cluster.dynamic_devices import DynamicDevice, DynamicDevices, PublishedDevices
 from extender.config.settings import Settings
-from extender.scheduling.claims import ClaimRanking
+from extender.features.claims.devices import DynamicDevices, PublishedDevices
+from extender.features.claims.ranking import ClaimRanking
+from extender.questions.dynamic_devices import DynamicDevice
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.records.decisions import DecisionLog
 from extender.wire.scheduler import parse_args
@@ -53,7 +54,7 @@ async def measure(count: int, console: Console) -> None:
     devices.complete = True
     ranking = ClaimRanking(devices, asyncio.to_thread, clock=service.clock)
     off, on = (
-        Prioritize(service.judging, DecisionLog(), each, seconds=60, clock=service.clock) for each in (None, ranking)
+        Prioritize(service.judging, DecisionLog(), each, seconds=60, clock=service.clock) for each in ((), (ranking,))
     )  # the judgements are shared
     table = Table(title=f"prioritize, {count} nodes in {count} states: CPU ms of a call")
     for heading in ("pod", "request", "off", "on", "x off"):

@@ -10,22 +10,24 @@ from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.watching import Watching
 from extender.config.settings import Settings
+from extender.features.groups.feed import GroupFeed
+from extender.features.preemption.nominated_feed import NominatedFeed, NominatedPod, decode_nominated
+from extender.features.preemption.running import WatchedPods
+from extender.features.siblings.siblings import Siblings
 from extender.identity import EVERYTHING
+from extender.intake.profiles import read_profiles
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed, Refused
-from extender.kube.groups import GroupFeed
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NodeObject, decode_node
-from extender.kube.nominated import NominatedFeed, NominatedPod, decode_nominated
 from extender.kube.pods import PodDecoder, PodRecord
-from extender.kube.running import WatchedPods
-from extender.kube.siblings import Siblings
 from extender.questions.node_context import WatchedPod
 from extender.scheduling.binder import GatedBinder, Unelected
 from extender.scheduling.judgement import Action
 from extender.scheduling.preemption.budgets import DisruptionBudget
 from tests.drill.api import Api, Binds, Event, Watcher
 from tests.drill.machines import GROUP_LABEL
+from tests.features.groups.gang_world import gangs_of
 
 Json = dict[str, Any]
 
@@ -85,14 +87,17 @@ class SimExtender:
         )
         self.feed.on_refused, self.feed.on_dropped = self._note_refused, service.audit.forget
         self.feed.pods_on = self._pods_on
-        gangs = service.scheduling.gangs
-        self.groups = None if gangs is None else GroupFeed(gangs.groups, self.timeline.clock)
+        self.groups = GroupFeed(gangs_of(service).groups, self.timeline.clock) if settings.gangs == "on" else None
         self.mirror: Mirror[PodRecord] = Mirror()
         self.nominated: Mirror[NominatedPod] = Mirror()
         self.decode = PodDecoder()
         self.nodes: Mirror[NodeObject] = Mirror()
         self.siblings = Siblings(
-            service.known.nodes, [GROUP_LABEL], self.timeline.clock, self._pods_on, service.profiles
+            service.known.nodes,
+            [GROUP_LABEL],
+            self.timeline.clock,
+            self._pods_on,
+            read_profiles(self.profiles) if self.profiles else (),
         )
         self.timeline.after(self.timeline.between(0.05, 1.0), lambda: self._list(service))
         self.timeline.after(1.0, lambda: self._tick(service))

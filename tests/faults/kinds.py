@@ -17,8 +17,8 @@ from typing import Any, Final
 import orjson
 
 import extender.kube
-from extender.kube.groups import sized_objects
-from extender.kube.nominated import decode_nominated
+from extender.features.groups.feed import sized_objects
+from extender.features.preemption.nominated_feed import decode_nominated
 from extender.kube.pods import PodDecoder
 from extender.kube.source import ObjectReader, Source
 from extender.kube.unread import UnreadObjects

@@ -118,7 +118,7 @@ def refusals_count_for_everybody() -> None:
 
 def held_room_is_checked_to_the_end() -> None:
     """A call for another pod checks all places that are held, on the event loop."""
-    from extender.scheduling.gangs import held_room
+    from extender.features.groups import held_room
 
     _put(held_room, LOOP_STEPS=inf, ROOM_STEPS=inf, LOOP_CONTAINERS=10**9, STEPS_A_SECOND=10**12)
 
@@ -132,7 +132,7 @@ def caches_of_a_cpu_may_repeat() -> None:
 
 def the_newest_sibling_answers() -> None:
     """A new node is judged as the newest one of its kind."""
-    from extender.kube import likeness
+    from extender.features.siblings import likeness
 
     _put(likeness, model_of=lambda compared: compared[0] if compared else None, excess=lambda *_: "")
 

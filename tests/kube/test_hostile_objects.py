@@ -16,14 +16,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from extender.app import make_service
+from extender.config.settings import Settings
+from extender.features.claims.feed import CLAIMS, SLICES
+from extender.features.groups.feed import sized_objects
+from extender.features.namespaces.feed import NAMESPACES
+from extender.features.preemption.budgets_feed import BUDGETS
+from extender.features.preemption.nominated_feed import NOMINATED
+from extender.features.topologies.feed import TOPOLOGIES
+from extender.kube.access import plain
 from extender.kube.changes import Batch
 from extender.kube.client import KubeClient
-from extender.kube.dynamic_resources import CLAIMS, SLICES
-from extender.kube.groups import sized_objects
 from extender.kube.lines import parse_events
-from extender.kube.namespaces import NAMESPACES
 from extender.kube.nodes import NODES
-from extender.kube.nominated import NOMINATED
 from extender.kube.objects import (
     MAX_CUTS,
     MAX_DEPTH,
@@ -34,13 +39,11 @@ from extender.kube.objects import (
     read_page,
     repaired,
 )
-from extender.kube.pdbs import BUDGETS
 from extender.kube.pods import PODS
 from extender.kube.source import ObjectReader, Source
-from extender.kube.topologies import TOPOLOGIES
 from extender.kube.unread import UnreadObjects
 from extender.kube.watch import Watch
-from extender.runtime.api_server import read_all
+from extender.runtime.connection import Connection
 from extender.wire.groups import APIS
 from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer, Objects
@@ -117,7 +120,8 @@ ZONE = {
 }
 EXPRESSION = {"key": "a", "operator": "In", "values": ["b"]}
 GANG = {"gang": {"minCount": 2}}
-CHECKED_PODS = replace(PODS, check=read_all)
+SERVICE = make_service(Settings(port=0, gangs="on", janitor="on"))
+CHECKED_PODS = replace(PODS, check=Connection(SERVICE, KubeClient(plain("http://127.0.0.1:1")), QUICK).read_pod)
 KINDS: Mapping[str, tuple[Source[Any], Json]] = {
     "pods": (CHECKED_PODS, rich_pod("n")),
     "nominations": (NOMINATED, rich_pod("")),

@@ -1,7 +1,7 @@
 """Touching nodes: within both limits, and never more."""
 
+from extender.features.requeue.annotations import ANNOTATION, Limited, NodeToucher, Touched, TouchFailed, TouchLimit
 from extender.kube.client import KubeClient
-from extender.kube.node_annotations import ANNOTATION, Limited, NodeToucher, Touched, TouchFailed, TouchLimit
 from tests.fakes.apiserver import FakeApiServer
 
 

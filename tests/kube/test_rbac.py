@@ -7,23 +7,23 @@ from typing import Any
 import yaml
 
 from extender.config.settings import Settings
+from extender.features.claims.feed import CLAIMS, SLICES
+from extender.features.groups.feed import sized_objects
+from extender.features.janitor.janitor import Janitor
+from extender.features.namespaces.feed import NAMESPACES
+from extender.features.preemption.budgets_feed import BUDGETS
+from extender.features.preemption.nominated_feed import NOMINATED
+from extender.features.requeue.annotations import NodeToucher, Touched
 from extender.kube.access import Access, plain
 from extender.kube.binder import Binder
 from extender.kube.changes import Batch, Seen
 from extender.kube.client import KubeClient
-from extender.kube.dynamic_resources import CLAIMS, SLICES
-from extender.kube.groups import sized_objects
 from extender.kube.leases import Elector, LeaseSettings
-from extender.kube.namespaces import NAMESPACES
-from extender.kube.node_annotations import NodeToucher, Touched
 from extender.kube.nodes import NODES
-from extender.kube.nominated import NOMINATED
-from extender.kube.pdbs import BUDGETS
 from extender.kube.pods import PODS, PodDecoder
 from extender.kube.reviews import Identity, Reviews
 from extender.kube.watch import Watch
 from extender.observability.metrics import Metrics
-from extender.runtime.janitor import Janitor
 from extender.scheduling.binder import Binding, PodBound
 from extender.wire.groups import APIS
 from tests.fakes.apiserver import FakeApiServer

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.pods import PodDecoder, PodRecord
-from extender.kube.running import WatchedPods
 from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 

@@ -10,11 +10,11 @@ import pytest
 from extender.cluster.events import PodAssumed
 from extender.cluster.node import Observation
 from extender.cluster.store import NodeStore
-from extender.kube import siblings
+from extender.features.siblings import siblings
+from extender.features.siblings.likeness import excess
+from extender.features.siblings.siblings import Siblings
 from extender.kube.changes import Batch, Gone, Seen
-from extender.kube.likeness import excess
 from extender.kube.nodes import NodeObject, decode_node
-from extender.kube.siblings import Siblings
 from extender.kubelet.machine import Machine, NUMANodeFacts
 from extender.kubelet.pod import Pod
 from extender.kubelet.state import Device, DeviceState

@@ -13,10 +13,10 @@ from pydantic import TypeAdapter
 from extender.api.service import Service
 from extender.app import make_service
 from extender.config.settings import Settings
+from extender.features.topologies.feed import TOPOLOGIES, TopologyFeed, TopologyRecord, decode_topology
 from extender.kube.access import plain
 from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.client import KubeClient
-from extender.kube.topologies import TOPOLOGIES, TopologyFeed, TopologyRecord, decode_topology
 from extender.kube.watch import Watch, WatchSettings
 from extender.kubelet.verdict import Certainty
 from extender.runtime.api_server import connected, watch_settings

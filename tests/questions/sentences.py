@@ -14,9 +14,9 @@ from typing import Any, Final
 from extender.kubelet.verdict import Rejected
 from extender.questions.explain import explain
 from extender.wire.pods import pod_from_json
+from tests.features.groups.unequal_groups import GPU, make_case
 from tests.oracle.kubelet import NaiveKubelet
 from tests.reports import pod_of
-from tests.scheduling.unequal_groups import GPU, make_case
 
 Json = dict[str, Any]
 GIB: Final = 1 << 30

@@ -7,12 +7,12 @@ from typing import Any, Literal
 import pytest
 
 from extender.config.settings import Settings
+from extender.features.janitor.janitor import MAX_KEPT, Janitor
 from extender.kube.access import plain
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.client import KubeClient
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.observability.metrics import Metrics
-from extender.runtime.janitor import MAX_KEPT, Janitor
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from extender.cluster.node import Observation
+from extender.features.pod_events import events
+from extender.features.pod_events.events import AGAIN_SECONDS, RECENT_SECONDS, PodEvents
 from extender.kube.access import plain
 from extender.kube.client import KubeClient, Requester
-from extender.runtime import pod_events
-from extender.runtime.pod_events import AGAIN_SECONDS, RECENT_SECONDS, PodEvents
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
@@ -171,7 +171,7 @@ def test_a_refused_write_is_counted_and_not_repeated_at_once(server: FakeApiServ
 
 
 def test_what_is_kept_is_bounded(client: KubeClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_events, "MAX_KEPT", 3)
+    monkeypatch.setattr(events, "MAX_KEPT", 3)
     stage = Stage(client)
 
     async def story() -> None:

@@ -11,10 +11,10 @@ from starlette.testclient import TestClient
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
+from extender.features.requeue.annotations import ANNOTATION, NodeToucher
+from extender.features.requeue.requeuer import Requeuer
 from extender.kube.access import plain
 from extender.kube.client import KubeClient
-from extender.kube.node_annotations import ANNOTATION, NodeToucher
-from extender.runtime.requeue import Requeuer
 from extender.samples.nodes import Workload
 from tests.api.conftest import Clock
 from tests.fakes.apiserver import FakeApiServer

@@ -7,15 +7,15 @@ from random import Random
 
 import pytest
 
-from extender.cluster.dynamic_devices import CPU_DRIVER, DynamicDevice
 from extender.kubelet.pod import Container, ContainerKind, Pod
 from extender.kubelet.verdict import Certainty
+from extender.questions.claim_alignment import ClaimAlignment, Places, claim_alignment_of, ranked_by_claims
+from extender.questions.dynamic_devices import CPU_DRIVER, DynamicDevice
 from extender.replay.alignment import NOTHING, Alignment, Spread
 from extender.samples.machines import Hardware
-from extender.scheduling.claim_alignment import ClaimAlignment, Places, claim_alignment_of
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.scoring import MAX_SCORE, ranked_by_claims
+from extender.scheduling.scoring import MAX_SCORE
 from tests.reports import sample
 
 GPU, NIC = "gpu.example.com", "nic.example.com"

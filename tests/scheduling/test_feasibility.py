@@ -7,15 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.scheduling.feasibility import (
-    HELD,
-    NOT_TOGETHER,
     Filtered,
     avoid,
     newly_refused,
-    only,
-    only_place,
     refuse_all,
-    refused_for_groups,
     with_feasible,
     without,
 )
@@ -71,18 +66,6 @@ def test_refusals_are_those_of_lists(candidates: list[str], taken: list[Step]) -
     reply = orjson.loads(filter_reply(args, filtered.feasible, filtered.resolvable, filtered.refused))
     assert reply["NodeNames"] == feasible
     assert reply["FailedAndUnresolvableNodes"] == refused
-
-
-def test_one_place_is_offered_beside_what_is_refused() -> None:
-    before = without(Filtered(feasible=NAMES), ["a"], "first")
-
-    after = only(without(before, NAMES[1:3], RefusalReason.HELD.text), NAMES[4])
-
-    assert only_place(before, after) == NAMES[4]
-    assert only_place(before, before) == ""
-    assert refused_for_groups(before, after) == dict.fromkeys(NAMES[1:3], HELD)
-    assert set(refused_for_groups(before, refuse_all(before, "2 of 3 pods fit")).values()) == {NOT_TOGETHER}
-    assert only(before, "") is before
 
 
 def test_a_refused_node_can_be_made_feasible_again() -> None:

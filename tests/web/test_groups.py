@@ -16,6 +16,7 @@ from extender.wire.group_conventions import GROUP, SIZE
 from extender.wire.groups import Group
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
+from tests.features.groups.gang_world import gangs_of
 from tests.reports import pod_of, report_of, sample
 from tests.waiting import A_DAY, until
 from tests.web.cluster import HOSTILE
@@ -83,9 +84,8 @@ def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def many() -> Iterator[str]:
     """The URL of an extender with many groups that wait, one of them with a name that is markup."""
     service = make_service(Settings(port=0, gangs="on", loopback_scopes=EVERYTHING, question_workers=0))
-    assert service.scheduling.gangs is not None
     for name in (*(f"job-{i:04}" for i in range(MANY - 1)), HOSTILE):
-        service.scheduling.gangs.groups.join(Group(("annotation", "default", name), 8), "", 0, service.clock())
+        gangs_of(service).groups.join(Group(("annotation", "default", name), 8), "", 0, service.clock())
     with serving(service) as url:
         yield url
 

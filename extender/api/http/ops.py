@@ -14,7 +14,6 @@ from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_mino
 from extender.kubelet.verdict import Certainty
 from extender.observability.metrics import CONTENT_TYPE
 from extender.observability.node_metrics import NodeMetrics
-from extender.scheduling.gangs.record import GroupState
 from extender.wire.validation import doc
 
 
@@ -104,7 +103,8 @@ async def _set_gauges(service: Service) -> None:
     nodes.expire(service.clock())
     await _nodes(service)
     _behaviours(service)
-    _groups(service)
+    for feature in service.features:
+        feature.scrape()
     metrics.assumed.set(nodes.pods_in_flight)
     metrics.left_out.set(len(service.records.refusals.all(service.clock())))
     metrics.score_only.set(nodes.score_only_count)
@@ -151,19 +151,6 @@ async def _nodes(service: Service) -> None:
     for labels, count in by_minor.items():
         service.metrics.kubelets.labels(*labels).set(count)
     _silence(service, ages)
-
-
-def _groups(service: Service) -> None:
-    """Count groups of pods, and the places that are held for them."""
-    gangs = service.scheduling.gangs
-    if gangs is None:
-        return
-    gangs.groups.expire(service.clock())
-    states = Counter(record.state for record in gangs.groups)
-    for state in GroupState:
-        service.metrics.groups.labels(state.value).set(states[state])
-    service.metrics.held_places.set(sum(map(len, gangs.groups.held.values())))
-    service.metrics.expired_groups.set(gangs.groups.expired)
 
 
 def _behaviours(service: Service) -> None:

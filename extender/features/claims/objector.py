@@ -1,0 +1,178 @@
+"""Devices of DRA drivers in demands: whether a claimed device is on the NUMA node of what the kubelet gives.
+
+The kubelet does not align such devices: they are allocated by kube-scheduler, and no manager of the kubelet gives hints
+for them. So they matter to a pod's own demand only.
+
+Rules of this file
+- A device counts as soon as its claim is allocated. In filter an unallocated claim is passed over: kube-scheduler
+  chooses the devices after it, and writes them before it calls bind. Bind needs all of them.
+- From bind on the pod has its devices with it (`Pod.claimed`). So every later check of its demand covers them: whatever
+  the order in which the kubelet admits pods, if another pod ends, and in the audit.
+- An extended resource that no device plugin of the node serves is served by a DRA driver: kube-scheduler makes a claim
+  for it, after filter as well. Bind finds the claim by the pod that owns it.
+- CPUs that the DRA driver for CPUs allocates count like exclusive CPUs. Its nodes need a kubelet that places none, so
+  filter gives them back to pods with claims.
+- A device whose driver does not say its NUMA node, or that no driver lists any more, cannot be shown to meet a demand.
+  So the node is refused.
+- Filter checks at most `MAX_NODES` nodes for a pod. An allocated device of a node leaves kube-scheduler that node only.
+- Where bind refuses the devices that kube-scheduler allocated, kube-scheduler would allocate the same ones again. So
+  filter avoids the node for the pod for `AVOID_SECONDS`, as long as another node is feasible.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from extender.bounded import BoundedMap
+from extender.cluster.node_class import NodeClass
+from extender.cluster.pods import KnownPod
+from extender.cluster.store import NodeStore
+from extender.features.claims.devices import DynamicDevices
+from extender.kubelet.admission import Outcome
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Claimed, ClaimedDevice, Pod, PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Certainty
+from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
+from extender.replay.demand import Demand
+from extender.replay.demands import broken_by_outcome, is_always_met
+from extender.scheduling.binder import RETRY, BindFailure, NotBound
+from extender.scheduling.feasibility import Filtered, avoid, newly_refused, with_feasible, without
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector
+from extender.scheduling.offload import Offload
+from extender.scheduling.reasons import RefusalReason
+
+MAX_NODES: Final = 64
+AVOID_SECONDS: Final = 60.0
+MAX_CPU_NODES: Final = 2000
+MAX_TRIED: Final = 10_000
+"""For how many pods the avoided nodes are kept, the last `MAX_NODES` of each."""
+TRIED: Final = Judgement(RefusalReason.DEMAND_CLAIM, Certainty.POSSIBLE)
+"""In place of the judgement of nodes where kube-scheduler has just allocated devices that break the pod's demand."""
+NOT_ALLOCATED: Final = NotBound(
+    f"the pod demands alignment and it is not known yet which devices its claims have; {RETRY}", BindFailure.CLAIMS
+)
+
+
+class ClaimCheck(Objector):
+    """Checks the claims of pods that demand alignment. *clock*: seconds."""
+
+    def __init__(
+        self, cluster: NodeStore, devices: DynamicDevices, offload: Offload, *, clock: Callable[[], float]
+    ) -> None:
+        self._cluster, self._devices, self._offload, self._clock = cluster, devices, offload, clock
+        self._tried: BoundedMap[str, BoundedMap[str, float]] = BoundedMap(MAX_TRIED)
+        """When bind refused the devices of a pod, by its UID and the node."""
+
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+        """The result without nodes where devices that are allocated already break the pod's demand."""
+        pod = call.args.pod
+        if not _concerns(pod):
+            return None
+        after = self._with_cpu_nodes(pod, filtered)
+        refusals = await self._refusals(pod, after.feasible)
+        for reason in dict.fromkeys(refusals.values()):
+            names = {name for name, each in refusals.items() if each is reason}
+            after = without(after, names, reason.text)
+        instead = {name: Judgement(reason, Certainty.EXACT) for name, reason in refusals.items()}
+        if tried := self._tried_for(pod):
+            before, after = after, avoid(after, tried, RefusalReason.DEMAND_CLAIM)
+            instead |= dict.fromkeys(newly_refused(before, after), TRIED)
+        return None if after is filtered else Objection(after, instead)
+
+    def _with_cpu_nodes(self, pod: Pod, filtered: Filtered) -> Filtered:
+        """The result with the nodes whose CPUs a DRA driver allocates, and whose kubelets therefore place nothing."""
+        if not pod.has_claims or not filtered.refused:
+            return filtered
+        text = RefusalReason.DEMAND_NOT_PLACED.text
+        refused = islice((name for name, why in filtered.refused.items() if why == text), MAX_CPU_NODES)
+        names = [name for name in refused if may_claim_cpus(pod, self._devices.of_node(name))]
+        return with_feasible(filtered, *names) if names else filtered
+
+    async def _refusals(self, pod: Pod, names: Iterable[str]) -> Mapping[str, RefusalReason]:
+        found = {name: await self._refusal(pod, name) for name in islice(names, MAX_NODES)}
+        return {name: refusal for name, refusal in found.items() if refusal is not None}
+
+    async def permit(self, call: BindCall) -> NotBound | None:
+        """All devices of the claims must be known, and must not break the pod's demand."""
+        pod, node_name = call.pod, call.node_name
+        if not _concerns(pod):
+            return None
+        if any(not self._devices.is_allocated_for(claim, node_name) for c in pod.containers for claim in c.claims):
+            return NOT_ALLOCATED
+        (node_class,) = self._cluster.classes_of((node_name,))
+        if extended_by_claims(pod, node_class) and self._devices.of_extended(pod.uid, node_name) is None:
+            return NOT_ALLOCATED
+        refusal = await self._refusal(pod, node_name)
+        if refusal is None:
+            return None
+        tried = self._tried.get(pod.uid)
+        if tried is None:
+            tried = self._tried[pod.uid] = BoundedMap(MAX_NODES)
+        tried[node_name] = self._clock()
+        return NotBound(f"{refusal.text}; {RETRY}", BindFailure.REFUSED)
+
+    async def passes_soon(self, _known: KnownPod, _node_name: str, refused: NotBound) -> bool:
+        """kube-scheduler is about to write the devices."""
+        return refused.failure is BindFailure.CLAIMS
+
+    def pre_bind(self, pod: Pod, node_name: str) -> Pod:
+        """The pod with the devices that its claims have on the node now."""
+        return replace(pod, claimed=claimed_by(pod, self._devices, node_name)) if _concerns(pod) else pod
+
+    def kept_nodes(self, _known: KnownPod, pod: Pod) -> Collection[str] | None:
+        """All: devices that kube-scheduler allocates later decide, and not what the pod requests."""
+        return None if _concerns(pod) else ()
+
+    def _tried_for(self, pod: Pod) -> set[str]:
+        """The nodes where bind has just refused the devices of the pod's claims."""
+        now, tried = self._clock(), self._tried.get(pod.uid)
+        return set() if tried is None else {name for name, at in tried.items() if now - at < AVOID_SECONDS}
+
+    async def _refusal(self, pod: Pod, node_name: str) -> RefusalReason | None:
+        pod = self.pre_bind(pod, node_name)
+        if not pod.claimed:
+            return None
+        (node_class,) = self._cluster.classes_of((node_name,))
+        return await self._offload(refusal_by_claims, pod, node_class)
+
+
+def _concerns(pod: Pod) -> bool:
+    """Whether there is anything to check for the pod."""
+    return pod.demand.is_required and not pod.demand.fault and (pod.has_claims or pod.wants_devices)
+
+
+def claimed_by(pod: Pod, devices: DynamicDevices, node_name: str) -> Claimed:
+    """The claimed devices of the pod's containers. Empty if they have none."""
+    found = {
+        container.name: tuple(
+            ClaimedDevice(device.numa, device.is_cpus)
+            for claim in container.claims
+            for device in devices.of_claim(claim, node_name) or ()
+        )
+        for container in pod.containers
+    }
+    for position, device in devices.of_extended(pod.uid, node_name) or ():
+        is_known = 0 <= position < len(pod.containers)
+        name = pod.containers[position if is_known else 0].name
+        found[name] = (*found[name], ClaimedDevice(device.numa if is_known else 0))
+    return {name: claimed for name, claimed in found.items() if claimed}
+
+
+def refusal_by_claims(pod: Pod, node_class: NodeClass) -> RefusalReason | None:
+    """Why claimed devices break the pod's demand on a node of this class in a possible outcome; None: they do not."""
+    kubelet = node_class.kubelet
+    if kubelet is not None and is_always_met(pod.demand, kubelet.machine):
+        return None
+    if kubelet is None or not all(each.numa for of in pod.claimed.values() for each in of):
+        return RefusalReason.DEMAND_CLAIM_NOT_KNOWN
+    request = resolve(pod, kubelet.rules)
+    outcomes = node_class.possible.admit(kubelet, request)
+    return next(filter(None, (_broken(pod.demand, kubelet, request, each) for each in outcomes)), None)
+
+
+def _broken(demand: Demand, kubelet: Kubelet, request: PodRequest, outcome: Outcome) -> RefusalReason | None:
+    broken = broken_by_outcome(demand, kubelet, request, outcome)
+    return None if broken is None else RefusalReason.DEMAND_CLAIM

@@ -1,0 +1,111 @@
+"""Prioritize ranks nodes by where the devices of a pod's claims can be (`questions.claim_alignment`).
+
+It replays at most `MAX_RANKED` classes of nodes for a call, for at most `RANKING_SECONDS`, off the event loop. What is
+left is unknown. Placements are kept.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.bounded import BoundedMap
+from extender.cluster.node_class import NodeClass
+from extender.features.claims.devices import DynamicDevices
+from extender.kubelet.admission import MAX_OUTCOMES
+from extender.kubelet.budget import Budget
+from extender.kubelet.pod import Pod
+from extender.questions.claim_alignment import (
+    ClaimAlignment,
+    Places,
+    claim_alignment_of,
+    is_certain,
+    places_of,
+    ranked_by_claims,
+)
+from extender.questions.dynamic_devices import DynamicDevice
+from extender.scheduling.cache import ShapeJudgements
+from extender.scheduling.objections import Objector, ScoreCall
+from extender.scheduling.offload import Offload
+from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.replays import SHARES, time_limit
+
+MAX_RANKED: Final = 2000
+RANKING_SECONDS: Final = 1.0
+MAX_SHAPES: Final = 16
+MAX_PLACES: Final = 10_000
+"""For how many pod shapes, and classes of nodes of one shape, placements are kept."""
+
+
+class ClaimRanking(Objector):
+    """Ranks nodes by whether the devices of a pod's claims can be beside the rest. *clock*: seconds."""
+
+    def __init__(self, devices: DynamicDevices, offload: Offload, *, clock: Callable[[], float]) -> None:
+        self._devices, self._offload, self._clock = devices, offload, clock
+        self._known: BoundedMap[ShapeJudgements, dict[int, Places]] = BoundedMap(MAX_SHAPES)
+
+    async def score(self, call: ScoreCall, scores: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+        """The scores in bands; see `claim_alignment`."""
+        pod, answers = call.args.pod, call.answers
+        if not pod.has_claims:
+            return None
+        classes = answers.snapshot.at(answers.slots)
+        alignments = await self._alignments(pod, call.entry, answers.names, classes)
+        judgements = [answers.kinds.judgements[code] for code in answers.codes.tolist()]
+        return np.array(ranked_by_claims(scores.tolist(), alignments, judgements), np.uint8)
+
+    async def _alignments(
+        self, pod: Pod, entry: ShapeJudgements, names: Sequence[str], classes: Sequence[NodeClass]
+    ) -> list[ClaimAlignment]:
+        """The answer for each node. *entry*: of the pod's shape; *classes*: of the nodes, in the same order."""
+        if not self._devices.complete:
+            return [ClaimAlignment.UNKNOWN] * len(names)
+        devices = [self._devices.of_node(name) for name in names]
+        known = self._places_of(entry)
+        out_of_time = time_limit(self._clock, self._clock() + RANKING_SECONDS)
+        found, new = await self._offload(_alignments_of, pod, entry.shape, devices, classes, dict(known), out_of_time)
+        if len(known) + len(new) > MAX_PLACES:
+            known.clear()
+        known.update(new)
+        return found
+
+    def _places_of(self, entry: ShapeJudgements) -> dict[int, Places]:
+        found = self._known.get(entry)
+        if found is None:
+            found = self._known[entry] = {}
+        else:
+            self._known.move_to_end(entry)
+        return found
+
+
+def _alignments_of(
+    pod: Pod,
+    shape: PodShape,
+    devices: Sequence[Sequence[DynamicDevice]],
+    classes: Sequence[NodeClass],
+    known: Mapping[int, Places],
+    out_of_time: Callable[[], bool],
+) -> tuple[list[ClaimAlignment], dict[int, Places]]:
+    """The answers in the order of *devices* and *classes*, and the placements that were not *known*, by class id."""
+    missing = [node_class for node_class in dict.fromkeys(classes) if node_class.id not in known]
+    new: dict[int, Places] = {}
+    for node_class in islice(missing, MAX_RANKED):
+        places = _places(shape, node_class, Budget(SHARES[1], out_of_time))
+        if out_of_time():
+            break
+        new[node_class.id] = places
+    answers = [
+        claim_alignment_of(pod, node_class.kubelet, of_node, known.get(node_class.id) or new.get(node_class.id, ()))
+        for node_class, of_node in zip(classes, devices, strict=True)
+    ]
+    return answers, new
+
+
+def _places(shape: PodShape, node_class: NodeClass, budget: Budget) -> Places:
+    kubelet = node_class.kubelet
+    if kubelet is None or not is_certain(node_class):
+        return ()
+    request = shape.request(kubelet.rules)
+    return places_of(kubelet, node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget))

@@ -1,0 +1,316 @@
+"""Finds places for the pods of a group, each by its own shape, replayed on the state that the pods before it leave.
+
+Rules of this file
+- Pure, and fit for any thread. The judge is the one of filter.
+- A node's row has the pods that it gets, in the order in which its kubelet must get them. If it refuses one more pod,
+  other orders are tried: at most `MAX_ORDERS` of them.
+- Large pods are placed first, each pod on the node that is best for it. For pods of one shape this finds places for all
+  of them if there are any, because how many fit on a node does not depend on the other nodes. If pods of different
+  shapes do not all get a place, and each shape by itself does, other nodes are tried for them, in a fixed order.
+- Bounded: this search ends after `MAX_STEPS` steps, and a plan ends when its time is over.
+- A place counts only if the node admits the pod in every state that it can be in. If no state of a node is known, it
+  gets one place: filter would offer it to one pod. A node's totals limit the places as well, as far as they are known.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, permutations
+from typing import Final
+
+from extender.cluster.node_class import NodeClass
+from extender.features.groups.rows import TOTALS, States, admitted, judged_after
+from extender.kubelet.budget import Budget
+from extender.kubelet.verdict import Certainty
+from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.totals import exceeds, pod_requests
+
+MAX_STEPS: Final = 2_000
+"""Replays, and nodes tried for a pod, in the search of other nodes."""
+MAX_ORDERS: Final = 24
+MAX_ROW: Final = 8
+"""Pods of a row whose order is searched; longer rows keep their order."""
+ONE_A_NODE: Final = "another pod of the group has its place on the node"
+_CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED})
+_LAST: Final = 1 << 60
+Row = tuple[int, ...]
+"""The kinds of the pods with places on a node, in the order of their admission."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodKind:
+    """Pods of one shape. `is_alone`: each needs a node without another one of them."""
+
+    shape: PodShape
+    is_alone: bool = False
+
+    @property
+    def size(self) -> tuple[float, ...]:
+        """To place large pods first: extended resources, then CPUs, then the rest."""
+        requests = pod_requests(self.shape.pod, {})
+        extended = sum(amount for name, amount in requests.items() if "/" in name)
+        return extended, requests.get("cpu", 0), requests.get("memory", 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class PlannedNode:
+    """A node with the places planned so far.
+
+    `fixed`: the row before the plan. `row`: with the places of the plan;
+    `left_milli`: what its totals leave without them; None if that is not known. `merits`: of a first place, by kind; a
+    kind without a merit gets no place here. `judged`: the kinds of which the node is known to admit one pod.
+    """
+
+    name: str
+    node_class: NodeClass
+    left_milli: Mapping[str, int] | None = None
+    fixed: Row = ()
+    row: Row = ()
+    merits: dict[int, int] = field(default_factory=dict)
+    judged: set[int] = field(default_factory=set)
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """Nodes with equal ones are equally good for every further pod."""
+        left = None if self.left_milli is None else tuple(sorted(self.left_milli.items()))
+        return self.node_class.id, left, self.row, tuple(sorted(self.merits))
+
+
+@dataclass(slots=True, kw_only=True)
+class GangPlan:
+    """Places for `wanted` pods, by number of the kind, besides those in the rows of `nodes`.
+
+    `places`: node and kind of each place, in the order in which they were found. `short`: a kind with too few places,
+    -1 if there is none. `why`: how many nodes refuse one more pod of this kind, by reason. `steps`: taken so far.
+    """
+
+    judge: BoundedJudge
+    kinds: Sequence[PodKind]
+    wanted: Mapping[int, int]
+    out_of_time: Callable[[], bool]
+    nodes: dict[str, PlannedNode] = field(default_factory=dict)
+    places: list[tuple[str, int]] = field(default_factory=list)
+    why: Counter[str] = field(default_factory=Counter)
+    short: int = -1
+    steps: int = 0
+    _known: dict[tuple[int, Row], tuple[str, States]] = field(default_factory=dict)
+    _merits: dict[tuple[int, Row, int], int] = field(default_factory=dict)
+    _requests: dict[int, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether there is a place for each pod."""
+        return len(self.places) >= sum(self.wanted.values())
+
+    @property
+    def _large_first(self) -> list[int]:
+        return sorted(self.wanted, key=lambda kind: (self.kinds[kind].size, -kind), reverse=True)
+
+    def keeps(self, budget: Budget | None = None) -> bool:
+        """Whether the rows that the nodes have before the plan fit."""
+        return not any(self._refusal(node, node.fixed, budget) for node in self.nodes.values() if node.fixed)
+
+    def run(self, budget: Budget | None, *, is_last: bool) -> None:
+        """Look for places on the nodes, from the beginning. *is_last*: no further nodes follow."""
+        self.places, self.why, self.short = [], Counter(), -1
+        self._clear()
+        for kind in self._large_first:
+            found, why = self._spread(kind, self.wanted[kind], budget)
+            self.places += [(name, kind) for name in found]
+            if len(found) < self.wanted[kind] and self.short < 0:
+                self.short, self.why = kind, why
+        if not self.is_found and is_last and len(self.wanted) > 1:
+            rows = {name: node.row for name, node in self.nodes.items()}
+            if not self._search(budget):
+                for name, row in rows.items():
+                    self.nodes[name].row = row
+
+    def _clear(self) -> None:
+        for node in self.nodes.values():
+            node.row = node.fixed
+
+    def _spread(self, kind: int, count: int, budget: Budget | None) -> tuple[list[str], Counter[str]]:
+        """Places for pods of one kind, the next one always on the node that is best for it."""
+        found: list[str] = []
+        why: Counter[str] = Counter()
+        nodes = [node for node in self.nodes.values() if kind in node.merits]
+        heap = [(-node.merits[kind], bool(node.row), number) for number, node in enumerate(nodes)]
+        heapq.heapify(heap)  # minus the merit, whether it is that of an earlier row, number of the node
+        while heap and len(found) < count and not self.out_of_time():
+            merit, is_old, number = heapq.heappop(heap)
+            node = nodes[number]
+            if is_old:  # usually it is less now
+                heapq.heappush(heap, (-self._merit(node, kind, budget), False, number))
+                continue
+            refusal, row = self.row_with(node, kind, budget)
+            if refusal:
+                why[refusal] += 1
+                continue
+            node.row = row
+            found.append(node.name)
+            heapq.heappush(heap, (merit, True, number))
+        return found, why
+
+    def _search(self, budget: Budget | None) -> bool:
+        """Places for all pods, by trying every node for every pod. False: there are none, or the steps did not suffice.
+
+        If one kind by itself has too few places, there are none.
+        """
+        for kind in self._large_first:
+            self._clear()
+            found, why = self._spread(kind, self.wanted[kind], budget)
+            if len(found) < self.wanted[kind]:
+                self.short, self.why = kind, why
+                return False
+        self._clear()
+        pods = [kind for kind in self._large_first for _ in range(self.wanted[kind])]
+        nodes = sorted(self.nodes.values(), key=lambda node: (-max(node.merits.values(), default=0), node.name))
+        search = _TriedPlaces(self, pods, nodes, budget, self.steps + MAX_STEPS)
+        if not search.place(0, 0):
+            return False
+        self.places = search.chosen
+        return True
+
+    def row_with(self, node: PlannedNode, kind: int, budget: Budget | None) -> tuple[str, Row]:
+        """Why the node has no room for one more pod of the kind, "" if it has, and its row then."""
+        if kind in node.row and self.kinds[kind].is_alone:
+            return ONE_A_NODE, node.row
+        if node.left_milli is not None and self._exceeds(node.left_milli, (*node.row, kind)):
+            return TOTALS, node.row
+        row = (*node.row, kind)
+        refusal, _ = self._step(node, row, budget)
+        if refusal and len(row) <= MAX_ROW and len(set(row)) > 1:
+            for other in islice(dict.fromkeys(permutations(sorted(row))), MAX_ORDERS):
+                if other != row and not self._refusal(node, other, budget):
+                    return "", other
+        return refusal, row if not refusal else node.row
+
+    def _exceeds(self, left_milli: Mapping[str, int], row: Row) -> bool:
+        wanted: Counter[str] = Counter()
+        for kind in row:
+            if kind not in self._requests:
+                self._requests[kind] = pod_requests(self.kinds[kind].shape.pod, {})
+            wanted.update(self._requests[kind])
+        return exceeds(wanted, left_milli, ())
+
+    def _refusal(self, node: PlannedNode, row: Row, budget: Budget | None) -> str:
+        """Why the node does not admit all pods of the row; "" if it does."""
+        refusals = (self._step(node, row[:length], budget)[0] for length in range(1, len(row) + 1))
+        return next(filter(None, refusals), "")
+
+    def _step(self, node: PlannedNode, row: Row, budget: Budget | None) -> tuple[str, States]:
+        """Why the node does not admit the last pod of the row, "" if it does; computed once for all nodes of a class.
+
+        The states afterwards are empty if nothing is replayed: where none is known, and for a first pod that the node
+        is known to admit. The pods before the last one fit.
+        """
+        node_class = node.node_class
+        if node_class.kubelet is None or not node_class.states:
+            return ("" if len(row) == 1 else RefusalReason.UNKNOWN.text), ()
+        if len(row) == 1 and row[0] in node.judged:
+            return "", ()
+        return self._replayed(node, row, budget)
+
+    def _replayed(self, node: PlannedNode, row: Row, budget: Budget | None) -> tuple[str, States]:
+        key = node.node_class.id, row
+        found = self._known.get(key)
+        if found is None:
+            self.steps += 1
+            states = self._states(node, row[:-1], budget)
+            is_judged = len(row) == 1 and row[0] in node.judged
+            shape = self.kinds[row[-1]].shape
+            found = RefusalReason.CHANCE.text, ()
+            if states:
+                found = admitted(self.judge, shape, len(row), node.node_class, states, budget, is_judged=is_judged)
+            if not (budget and budget.is_used_up):
+                self._known[key] = found
+        return found
+
+    def _states(self, node: PlannedNode, row: Row, budget: Budget | None) -> States:
+        """The states after a row that fits."""
+        return self._replayed(node, row, budget)[1] if row else node.node_class.states
+
+    def _merit(self, node: PlannedNode, kind: int, budget: Budget | None) -> int:
+        """The merit of one more place on the node, computed once for all nodes of a class with this row."""
+        if not node.row:
+            return node.merits[kind]
+        key = node.node_class.id, node.row, kind
+        found = self._merits.get(key)
+        if found is None:
+            states = self._states(node, node.row, budget)
+            shape = self.kinds[kind].shape
+            found = merit_of(judged_after(self.judge, shape, node.node_class, states, budget)) if states else -_LAST
+            if not (budget and budget.is_used_up):
+                self._merits[key] = found
+        return found
+
+
+@dataclass(slots=True)
+class _TriedPlaces:
+    """Tries every node for every pod of *pods*; `chosen` has the places in the end. *last_step*: it gives up there."""
+
+    plan: GangPlan
+    pods: Sequence[int]
+    nodes: Sequence[PlannedNode]
+    budget: Budget | None
+    last_step: int
+    chosen: list[tuple[str, int]] = field(default_factory=list)
+    _alike: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _kinds_of: list[int] = field(default_factory=list)
+    _used: dict[int, Row] = field(default_factory=dict)
+    _failed: set[tuple[object, ...]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Number the nodes so that those that are equally good for every pod have the same number."""
+        self._kinds_of = [self._alike.setdefault(node.signature, len(self._alike)) for node in self.nodes]
+
+    def place(self, number: int, first: int) -> bool:
+        """Place the pods from *number* on. Pods of one kind go to nodes in their order, from *first* on."""
+        if number == len(self.pods):
+            return True
+        state = number, first, frozenset(Counter((self._kinds_of[at], row) for at, row in self._used.items()).items())
+        if state in self._failed:
+            return False
+        kind, tried = self.pods[number], set[tuple[int, Row]]()
+        for at in range(first, len(self.nodes)):
+            node = self.nodes[at]
+            like = self._kinds_of[at], node.row
+            if kind not in node.merits or like in tried:
+                continue
+            tried.add(like)
+            self.plan.steps += 1
+            if self.plan.steps > self.last_step or self.plan.out_of_time():
+                return False
+            refusal, row = self.plan.row_with(node, kind, self.budget)
+            if not refusal and self._go_on(number, at, row):
+                return True
+        self._failed.add(state)
+        return False
+
+    def _go_on(self, number: int, at: int, row: Row) -> bool:
+        node, kind = self.nodes[at], self.pods[number]
+        earlier, was_used = node.row, at in self._used
+        node.row = self._used[at] = row
+        self.chosen.append((node.name, kind))
+        if self.place(number + 1, at if self.pods[number + 1 : number + 2] == [kind] else 0):
+            return True
+        self.chosen.pop()
+        node.row = earlier
+        if was_used:
+            self._used[at] = earlier
+        else:
+            del self._used[at]
+        return False
+
+
+def merit_of(judgement: Judgement) -> int:
+    """How good the node is for the pod; more is better.
+
+    A node comes last if it is not certain, or would split a pod that prefers one NUMA node.
+    """
+    is_good = judgement.merit is not None and not judgement.misses and judgement.certainty in _CERTAIN
+    return (judgement.merit or 0) - (0 if is_good else _LAST)

@@ -1,0 +1,186 @@
+"""Routes for groups of pods that are placed together, and the places that are held for them."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from http import HTTPStatus
+from itertools import islice
+from typing import Annotated, Final
+
+import orjson
+from fastapi import APIRouter, Depends, HTTPException, Query, Response
+from pydantic import TypeAdapter, ValidationError
+
+from extender.api.http.parameters import known_parameters
+from extender.api.http.problems import documented
+from extender.api.service import Service
+from extender.features.groups.groups import Groups
+from extender.features.groups.models import GroupsView, GroupView
+from extender.features.groups.objector import Gangs
+from extender.features.groups.record import GroupRecord, GroupState, Key
+from extender.features.groups.views import Json, add_details, group_json
+from extender.wire.errors import WireError
+from extender.wire.groups import APIS, apis_of
+
+PAGE: Final = 100
+MAX_PAGE: Final = 500
+_CHUNK: Final = 500
+"""Groups that are sorted in one step."""
+_ORDER: Final = {
+    state: place
+    for place, state in enumerate(
+        (GroupState.OPEN, GroupState.HOLDING, GroupState.WAITING, GroupState.SINGLE, GroupState.PLACED)
+    )
+}
+_MAX_TEXT: Final = 2048
+Place = tuple[int, str, str, str]
+"""Where a group is in the order of the pages: state, namespace, name and source."""
+_PLACE: Final = TypeAdapter(Place)
+
+
+def groups_router(service: Service, gangs: Gangs) -> APIRouter:
+    """GET /v1/groups, GET /v1/group."""
+    router = APIRouter(prefix="/v1", tags=["groups"], dependencies=[Depends(known_parameters)])
+    watched = frozenset(APIS[api][0] for api in apis_of(service.settings.gang_apis))
+
+    @router.get(
+        "/groups",
+        response_class=Response,
+        summary="Groups of pods that are placed together or not at all",
+        responses={200: {"model": GroupsView}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+    )
+    async def list_groups(
+        limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Groups a page.")] = PAGE,
+        after: Annotated[str, Query(max_length=_MAX_TEXT, description="`next` of the page before.")] = "",
+        state: Annotated[GroupState | None, Query(description="Only groups in this state.")] = None,
+        name: Annotated[
+            str, Query(max_length=_MAX_TEXT, description="Only groups with this text in NAMESPACE/NAME.")
+        ] = "",
+        node: Annotated[str, Query(max_length=253, description="Only groups that hold places on this node.")] = "",
+    ) -> Response:
+        """The groups whose pods have come to filter or are bound, with the places that are held for them."""
+        wanted = _Wanted(limit=limit, after=_parsed(after), state=state, name=name, node=node)
+        return _json(await _groups_view(service, gangs, watched, wanted))
+
+    @router.get(
+        "/group",
+        response_class=Response,
+        summary="One group of pods",
+        responses={
+            200: {"model": GroupView},
+            **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
+        },
+    )
+    async def get_group(
+        source: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list.")],
+        namespace: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list.")],
+        name: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list; the whole name.")],
+    ) -> Response:
+        """The group, with the NUMA nodes of its bound pods and of the places that are held for it."""
+        return _json(await _group_view(service, gangs, watched, (source, namespace, name)))
+
+    return router
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """Which groups of the list are wanted; as the parameters of the route. `after`: None for the first page."""
+
+    limit: int
+    after: Place | None
+    state: GroupState | None
+    name: str
+    node: str
+
+
+async def _groups_view(service: Service, gangs: Gangs, watched: Collection[str], wanted: _Wanted) -> Json:
+    """A `GroupsView`. `states` counts all groups, also those that are not wanted."""
+    now = service.clock()
+    gangs.groups.expire(now)
+    on_node = {hold.key for hold in gangs.holds_on(wanted.node)}
+    states: Counter[str] = Counter()
+
+    def is_wanted(record: GroupRecord) -> bool:
+        states[record.state.value] += 1
+        is_there = not wanted.node or record.key in on_node
+        return is_there and wanted.state in (None, record.state) and wanted.name in "/".join(record.key[1:])
+
+    async with service.slices.turn() as breathe:
+        total, places = await _page(gangs.groups, is_wanted, wanted.after, wanted.limit + 1, breathe)
+        shown = []
+        for place in places[: wanted.limit]:
+            await breathe()
+            if (record := gangs.groups.get(_key(place))) is not None:
+                shown.append(group_json(record, gangs.groups, watched, now))
+    following = _text(places[wanted.limit - 1]) if len(places) > wanted.limit else None
+    return {"enabled": True, "total": total, "states": states, "groups": shown, "next": following}
+
+
+async def _group_view(service: Service, gangs: Gangs, watched: Collection[str], key: Key) -> Json:
+    """A `GroupView` with the details of its places.
+
+    Raises:
+        HTTPException: no such group is known.
+    """
+    now = service.clock()
+    gangs.groups.expire(now)
+    record = gangs.groups.get(key)
+    if record is None:
+        _, namespace, name = key
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"no group {namespace[:253]}/{name[:253]} is known")
+    shown = group_json(record, gangs.groups, watched, now)
+    add_details(shown, service.known, await gangs.room.numa_nodes(record))
+    return shown
+
+
+async def _page(
+    groups: Groups,
+    is_wanted: Callable[[GroupRecord], bool],
+    after: Place | None,
+    count: int,
+    breathe: Callable[[], Awaitable[None]],
+) -> tuple[int, Sequence[Place]]:
+    """How many groups are wanted, and the first *count* of them that come after *after*."""
+    total, chunks = 0, list[list[Place]]([[]])
+    for record in list(groups):
+        await breathe()
+        if not is_wanted(record):
+            continue
+        total += 1
+        source, namespace, name = record.key
+        place = _ORDER[record.state], namespace, name, source
+        if after is None or place > after:
+            chunks[-1].append(place)
+        if len(chunks[-1]) >= _CHUNK:
+            chunks[-1].sort()
+            chunks.append([])
+    chunks[-1].sort()
+    return total, list(islice(merge(*chunks), count))
+
+
+def _key(place: Place) -> Key:
+    _, namespace, name, source = place
+    return source, namespace, name
+
+
+def _text(place: Place) -> str:
+    return orjson.dumps(place).decode()
+
+
+def _parsed(after: str) -> Place | None:
+    """The place of the last group of the page before. None: there is none.
+
+    Raises:
+        WireError: the text is not one of `_text`.
+    """
+    if not after:
+        return None
+    try:
+        return _PLACE.validate_json(after, strict=True)
+    except ValidationError:
+        raise WireError("query.after", "is not `next` of another page") from None
+
+
+def _json(document: object) -> Response:
+    return Response(orjson.dumps(document), media_type="application/json")

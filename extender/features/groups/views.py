@@ -1,0 +1,126 @@
+"""What is shown of a group of pods: its numbers, its places, and in words what it waits for."""
+
+from collections.abc import Collection, Mapping
+from itertools import chain, islice
+
+from extender.cluster.node import NodeRecord
+from extender.features.groups.groups import Groups
+from extender.features.groups.models import MAX_PLACES
+from extender.features.groups.record import GroupRecord, GroupState
+from extender.kubelet.sets import iter_bits
+from extender.scheduling.preemption.plan import numa_nodes_of
+from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.scheduling import KnownCluster
+from extender.wire.group_conventions import CONVENTIONS, SIZE
+from extender.wire.groups import APIS, OBJECTS
+
+Json = dict[str, object]
+
+
+def group_json(record: GroupRecord, groups: Groups, watched: Collection[str], now: float) -> Json:
+    """A `GroupView`. *watched*: the kinds of objects with sizes that are watched, as in `APIS`."""
+    source, namespace, name = record.key
+    bound = ((uid, node, True) for uid, node in record.bound.items())
+    held = ((uid, place.node_name, False) for uid, place in record.places)
+    places = [
+        {"uid": uid, "pod": "", "node_name": node, "bound": is_bound, "numa": None}
+        for uid, node, is_bound in islice(chain(bound, held), MAX_PLACES)
+    ]
+    return {
+        "namespace": namespace,
+        "name": name,
+        "source": source,
+        "state": record.state.value,
+        "note": note_of(record, groups, watched, now),
+        "size": record.size,
+        "priority": record.priority,
+        "bound": len(record.bound),
+        "claimed": len(record.claims),
+        "missing": max(0, record.missing("")),
+        "held": len(record.claims) + len(record.spare),
+        "places": places,
+        "seconds_left": round(max(0.0, record.hold_until - now), 3) if record.has_places else None,
+        "rests_seconds": round(max(0.0, record.rests_until - now), 3),
+        "seen_seconds_ago": round(max(0.0, now - record.seen_at), 3),
+        "fit": None if record.unfit is None else record.unfit.fit,
+        "why": {} if record.unfit is None else dict(record.unfit.why),
+    }
+
+
+def add_details(group: Json, known: KnownCluster, held: Mapping[str, list[int]]) -> None:
+    """Add names and NUMA nodes to the places of a `GroupView`. *held*: see `HeldRoom.numa_nodes`."""
+    places = group["places"]
+    assert isinstance(places, list)
+    left = {name: iter(masks) for name, masks in held.items()}
+    for place in places:
+        uid, node_name, mask = place["uid"], place["node_name"], 0
+        record, pod = known.nodes.get(node_name), known.pods.get(uid).pod
+        if pod is not None:
+            place["pod"] = pod.name
+        if not place["bound"]:
+            mask = next(left.get(node_name, iter(())), 0)
+        elif record is not None:
+            place["pod"] = place["pod"] or _reported_name(record, uid)
+            if record.kubelet is not None and record.state is not None:
+                mask = numa_nodes_of(record.kubelet, record.state, uid)
+        place["numa"] = list(iter_bits(mask)) or None
+
+
+def _reported_name(record: NodeRecord, uid: str) -> str:
+    """The name of a pod by the node's report; "" if it has none."""
+    pods = record.observation.facts.get("pods")
+    found = (str(pod.get("name", "")) for pod in pods if pod.get("uid") == uid) if isinstance(pods, list) else ()
+    return next(iter(found), "")
+
+
+def note_of(record: GroupRecord, groups: Groups, watched: Collection[str], now: float) -> str:
+    """What the group waits for, or why its pods are judged one by one. Empty: nothing."""
+    state = record.state
+    if state is GroupState.SINGLE:
+        return _why_single(record, groups.settings.max_pods, watched)
+    if state is GroupState.WAITING:
+        return _why_waiting(record, groups, now)
+    if state is GroupState.HOLDING:
+        return _to_come(record) or "all pods have come, and are bound if the places still fit"
+    if state is GroupState.OPEN:
+        if record.has_places:
+            return _to_come(record) or f"{_pods(len(record.claims))} still to be bound"
+        return f"{_pods(record.missing(''))} without a place: no node has room, or the pods have not come again"
+    gone = record.missing("")
+    return f"{_pods(gone)} of it ended, and no other pod has come" if gone > 0 else ""
+
+
+def _why_single(record: GroupRecord, max_pods: int, watched: Collection[str]) -> str:
+    source, namespace, name = record.key
+    if record.stated_size > max_pods:
+        return f"{_pods(record.stated_size)} are more than NUMA_EXTENDER_GANG_MAX_PODS, which is {max_pods}"
+    if record.size == 1:
+        return "a group of one pod"
+    if (kind := OBJECTS.get(source)) is not None:
+        if source not in watched:
+            apis = " or ".join(api for api, (api_source, _) in APIS.items() if api_source == source)
+            return f"the size is not known: NUMA_EXTENDER_GANG_APIS does not have {apis}, and no pod states {SIZE}"
+        return f"the size is not known: there is no {kind} with a size for {namespace}/{name}, and no pod states {SIZE}"
+    keys = (*(key for each in CONVENTIONS if each.kind == source for key in each.sizes), SIZE)
+    return f"the size is not known: no pod states {' or '.join(keys)} with a number"
+
+
+def _why_waiting(record: GroupRecord, groups: Groups, now: float) -> str:
+    if now < record.rests_until:
+        return "its places were held for their full time and not used, so it rests"
+    if not groups.may_hold(record):
+        return RefusalReason.GROUP_TURN.text
+    if record.unfit is not None:
+        guessed = record.unfit.guessed
+        copies = f"; {_pods(guessed)} that had not come counted as copies of one that had" if guessed else ""
+        return f"{record.unfit.fit} of {_pods(record.size)} fit{copies}"
+    return "it is planned when its pods come to filter again"
+
+
+def _to_come(record: GroupRecord) -> str:
+    missing = record.missing("")
+    return f"{_pods(missing)} still to come" if missing > 0 else ""
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"

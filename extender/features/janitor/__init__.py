@@ -1,0 +1,1 @@
+"""Deletes failed pods that kubelets refused for their topology. Setting `janitor`."""

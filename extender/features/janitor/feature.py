@@ -1,0 +1,18 @@
+"""Connects the janitor with the watch of pods."""
+
+from extender.features.janitor.janitor import Janitor, is_refused_for_topology
+from extender.runtime.connection import ConnectedFeature, Connection
+
+
+class JanitorFeature(ConnectedFeature):
+    """See the package."""
+
+    def connect(self, connection: Connection) -> None:
+        """Watch pods, and delete."""
+        service = self.service
+        janitor = Janitor(connection.client, service.settings, service.metrics, connection.leads, service.clock)
+        connection.on_pods(janitor.apply, is_refused_for_topology)
+        connection.tasks.append(janitor.run)
+
+
+make = JanitorFeature

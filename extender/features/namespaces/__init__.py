@@ -1,0 +1,1 @@
+"""Alignment that labels of namespaces demand. Setting `namespace_demands`."""

@@ -1,0 +1,1 @@
+"""Events on pods that fit on no node. Setting `pod_events`."""

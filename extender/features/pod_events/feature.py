@@ -1,0 +1,15 @@
+"""Runs the writer of events."""
+
+from extender.features.pod_events.events import PodEvents
+from extender.runtime.connection import ConnectedFeature, Connection
+
+
+class PodEventsFeature(ConnectedFeature):
+    """See the package."""
+
+    def connect(self, connection: Connection) -> None:
+        """Write events."""
+        connection.tasks.append(PodEvents(self.service, connection.client, connection.leads).run)
+
+
+make = PodEventsFeature

@@ -1,0 +1,1 @@
+"""What preempt knows from watches: nominated pods, running pods and disruption budgets."""

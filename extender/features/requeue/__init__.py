@@ -1,0 +1,1 @@
+"""Requeues refused pods when a node changes. Setting `wake_up`."""

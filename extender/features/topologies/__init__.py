@@ -1,0 +1,1 @@
+"""Reads NodeResourceTopology objects. Setting `topologies`."""

@@ -1,0 +1,413 @@
+"""Devices of DRA drivers: where they are, and whether they are where a pod's demand needs them."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from extender.api.service import Service
+from extender.features.claims.devices import DynamicDevices
+from extender.features.claims.feature import ClaimsFeature
+from extender.samples.nodes import Workload
+from tests.contract.live import Client, cluster
+from tests.fakes.apiserver import FakeApiServer
+from tests.reports import pod_of, report_of, sample
+from tests.waiting import until
+
+Json = dict[str, Any]
+ON: Json = {"dra": "on", "bind_wait_seconds": 3.0}
+DRIVER = "gpu.example.com"
+NUMA = "resource.kubernetes.io/numaNode"
+ELSEWHERE = "the pod demands alignment and devices of its claims are elsewhere on the node"
+NOT_SAID = "the pod demands alignment and the driver of a device does not say where it is"
+ONE_TAKEN = [Workload(name="w", copies=1, resources={"cpu": 14, "memory": "1Gi"})]
+
+
+def publish(
+    server: FakeApiServer,
+    driver: str = DRIVER,
+    generation: int = 1,
+    node: str = "node-a",
+    **numa: int | list[int] | None,
+) -> None:
+    """A slice of a node with these devices on these NUMA nodes."""
+    devices = [
+        {
+            "name": name.replace("_", "-"),
+            "attributes": {} if of is None else {NUMA: {"ints" if isinstance(of, list) else "int": of}},
+        }
+        for name, of in numa.items()
+    ]
+    server.slices.create(
+        {
+            "metadata": {"name": f"{driver}-{generation}-{node}"},
+            "spec": {
+                "driver": driver,
+                "nodeName": node,
+                "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
+                "devices": devices,
+            },
+        }
+    )
+
+
+def allocate(
+    server: FakeApiServer, device: str, *, name: str = "gpu", driver: str = DRIVER, request: str = "r"
+) -> None:
+    """As kube-scheduler does before it calls bind."""
+    results = [{"request": request, "driver": driver, "pool": "node-a", "device": device}]
+    server.claims.patch(name, {"status": {"allocation": {"devices": {"results": results}}}})
+
+
+def claiming(name: str = "p", *, demand: str = "single-numa-node") -> Json:
+    """A pod of 4 CPUs whose container uses a claim made from a template."""
+    pod = pod_of(4, name=name)
+    pod["metadata"]["annotations"] = {"numa-extender.io/alignment": demand}
+    pod["spec"]["resourceClaims"] = [{"name": "device", "resourceClaimTemplateName": "gpus"}]
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "device"}]
+    pod["status"] = {"resourceClaimStatuses": [{"name": "device", "resourceClaimName": "gpu"}]}
+    return pod
+
+
+def devices_of(service: Service) -> DynamicDevices:
+    """What the watches of slices and claims have brought. The setting is on."""
+    (feature,) = (each for each in service.features if isinstance(each, ClaimsFeature))
+    return feature.devices
+
+
+def why(client: Client, pod: Json) -> str:
+    """The reason of the refusal; empty if the node is offered."""
+    reply = client.filter(pod, "node-a")
+    return str({**reply["FailedNodes"], **reply["FailedAndUnresolvableNodes"]}.get("node-a", ""))
+
+
+@pytest.mark.parametrize(
+    ("workloads", "device", "reason"),
+    [
+        ([], "gpu-0", ""),
+        ([], "gpu-1", ELSEWHERE),
+        (ONE_TAKEN, "gpu-1", ""),
+        (ONE_TAKEN, "gpu-0", ELSEWHERE),
+        ([], "gpu-x", NOT_SAID),
+        ([], "gpu-7", NOT_SAID),
+    ],
+    ids=["together", "elsewhere", "both on the second", "left on the first", "not said", "in no slice"],
+)
+def test_filter_refuses_a_node_where_an_allocated_device_is_elsewhere(
+    tmp_path: Path, workloads: list[Workload], device: str, reason: str
+) -> None:
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        node = sample("node-a", workloads=workloads)
+        for pod in node.pods:
+            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}, "status": {"phase": "Running"}})
+        until(lambda: len(service.surroundings("node-a").pods or ()) == len(node.pods))
+        client.report(report_of(node))
+        publish(server, gpu_0=0, gpu_1=1, gpu_x=None)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        allocate(server, device)
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 3)
+
+        assert why(client, claiming()) == reason
+        assert why(client, claiming("q", demand="none")) == "", "only a demand counts"
+
+
+@pytest.mark.parametrize(("device", "bound"), [("gpu-0", True), ("gpu-1", False)])
+def test_bind_waits_for_the_allocation_and_checks_it(tmp_path: Path, device: str, bound: bool) -> None:  # noqa: FBT001
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a")))
+        publish(server, gpu_0=0, gpu_1=1)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        pod = server.pods.create(claiming())
+        assert why(client, pod) == "", "an allocation is still to come"
+
+        later = threading.Timer(0.3, allocate, (server, device))
+        later.start()
+        error = client.bind(pod, "node-a")
+        later.join()
+        assert (error == "") is bound, error
+        if not bound:
+            assert ELSEWHERE in error
+            assert service.known.nodes.pods_in_flight == 0
+
+
+def test_filter_avoids_a_node_where_bind_has_just_refused_the_devices(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", "node-b", **ON) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=0, gpu_1=1)
+        claim = server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        pod = server.pods.create(claiming())
+        client.filter(pod, "node-a", "node-b")
+        allocate(server, "gpu-1")
+        assert ELSEWHERE in client.bind(pod, "node-a")
+        server.claims.patch(claim["metadata"]["name"], {"status": None})
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is None)
+
+        reply = client.filter(pod, "node-a", "node-b")
+        assert reply["NodeNames"] == ["node-b"]
+        assert {**reply["FailedNodes"], **reply["FailedAndUnresolvableNodes"]} == {"node-a": ELSEWHERE}
+        assert why(client, pod) == "", "no other node is there"
+        other = server.pods.create(claiming("q"))
+        assert client.filter(other, "node-a", "node-b")["NodeNames"] == ["node-a", "node-b"]
+
+
+@pytest.mark.parametrize(("seconds", "bound"), [(60.0, False), (0.0, True)])
+def test_bind_defers_a_pod_that_the_end_of_another_would_move_away_from_its_device(
+    tmp_path: Path,
+    seconds: float,
+    bound: bool,  # noqa: FBT001
+) -> None:
+    """Its CPUs are on NUMA node 1 because NUMA node 0 is taken."""
+    with cluster(tmp_path, "node-a", **ON, hold_back_seconds=seconds) as (server, service, client):
+        node = sample("node-a", workloads=ONE_TAKEN)
+        for pod in node.pods:
+            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}, "status": {"phase": "Running"}})
+        until(lambda: len(service.surroundings("node-a").pods or ()) == len(node.pods))
+        client.report(report_of(node))
+        publish(server, gpu_0=0, gpu_1=1)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        allocate(server, "gpu-1")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        pod = server.pods.create(claiming())
+        assert why(client, pod) == ""
+
+        error = client.bind(pod, "node-a")
+        assert (error == "") is bound
+        assert bound or "pods coming to or leaving the node decide" in error
+        plain = pod_of(4, name="without-claims")
+        plain["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}
+        plain = server.pods.create(plain)
+        client.filter(plain, "node-a")
+        assert client.bind(plain, "node-a") == "", "it is on one NUMA node in both cases"
+
+
+def test_an_allocation_for_another_node_is_an_old_one(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", "node-b", dra="on", bind_wait_seconds=0.2) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=0)
+        publish(server, node="node-b", gpu_0=0)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: bool(devices_of(service).of_node("node-a")) and bool(devices_of(service).of_node("node-b")))
+        pod = server.pods.create(claiming())
+        client.filter(pod, "node-a", "node-b")
+        allocate(server, "gpu-0")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+
+        assert "it is not known yet which devices its claims have" in client.bind(pod, "node-b")
+        assert client.bind(pod, "node-a") == ""
+
+
+def test_bind_gives_up_where_no_allocation_comes(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", dra="on", bind_wait_seconds=0.2) as (server, service, client):
+        client.report(report_of(sample("node-a")))
+        publish(server, gpu_0=0)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: bool(devices_of(service).of_node("node-a")))
+        pod = server.pods.create(claiming())
+        client.filter(pod, "node-a")
+
+        assert "it is not known yet which devices its claims have" in client.bind(pod, "node-a")
+        assert service.known.nodes.pods_in_flight == 0
+
+
+def notes(client: Client, pod: Json) -> list[str]:
+    """The notes of what-if on node-a."""
+    (answer,) = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a"]})[1]["nodes"]
+    return list(answer["notes"])
+
+
+def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a")))
+        publish(server, gpu_0=0, gpu_1=1, gpu_2=1, gpu_x=None)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(devices_of(service).of_node("node-a")) == 4)
+        free = (
+            "free devices: 1 of gpu.example.com without a NUMA node, 1 of gpu.example.com on NUMA node 0, "
+            "2 of gpu.example.com on NUMA node 1"
+        )
+        assert notes(client, claiming()) == [
+            f"container app has a claim without devices of this node, and the rest is on NUMA node 0; {free}",
+            "the devices of the pod's claims are likely to be on the NUMA node of the rest",
+        ]
+
+        allocate(server, "gpu-1")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        assert notes(client, claiming()) == [
+            "container app: device gpu-1 of gpu.example.com is on NUMA node 1, and the rest is on NUMA node 0",
+            "the devices of the pod's claims cannot all be on the NUMA node of the rest",
+        ]
+
+
+NODES = ("node-a", "node-b", "node-c", "node-d")
+
+
+def scores(client: Client, pod: Json) -> list[int]:
+    """What prioritize returns for `NODES`."""
+    args = {"Pod": pod, "Nodes": None, "NodeNames": list(NODES)}
+    status, reply = client.call("POST", "/scheduler/prioritize", args)
+    assert status == 200
+    assert [each["Host"] for each in reply] == list(NODES)
+    return [each["Score"] for each in reply]
+
+
+@pytest.mark.parametrize(("dra", "expected"), [("on", [4, 10, 2, 7]), ("off", [10, 10, 10, 10])])
+def test_prioritize_ranks_nodes_by_where_free_devices_are(tmp_path: Path, dra: str, expected: list[int]) -> None:
+    """The kubelets are alike and empty. So CPUs are on NUMA node 0 everywhere, and the strategy's scores are equal."""
+    with cluster(tmp_path, *NODES, dra=dra) as (server, service, client):
+        for name in NODES:
+            client.report(report_of(sample(name)))
+        publish(server, node="node-b", gpu_0=0)
+        publish(server, node="node-c", gpu_0=1)
+        publish(server, node="node-d", gpu_1=1, gpu_0=0)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        if dra == "on":
+            until(lambda: all(devices_of(service).of_node(name) for name in NODES[1:]))
+            until(lambda: devices_of(service).complete)
+        pod = claiming()
+
+        assert scores(client, pod) == expected
+        assert scores(client, pod_of(4, name="plain")) == [10, 10, 10, 10], "it has no claims"
+        said = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": list(NODES)})[1]["nodes"]
+        assert [each["score"] for each in said] == expected
+        kept = client.call("GET", f"/v1/pods/{pod['metadata']['uid']}/decision")[1]
+        best = {each["node"]: each["score"] for each in kept["calls"][0]["best"]}
+        assert [best[name] for name in NODES] == expected
+
+
+def test_what_if_names_what_is_not_known(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a") as (_, _, client):
+        client.report(report_of(sample("node-a")))
+
+        assert any("NUMA_EXTENDER_DRA is off" in note for note in notes(client, claiming()))
+        assert why(client, claiming()) == "", "without the setting a demand does not cover claims"
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [("static", "neither knows of the other's"), ("none", "are allocated by the DRA driver dra.cpu")],
+)
+def test_a_node_whose_cpus_a_driver_allocates_is_recognised(tmp_path: Path, policy: str, text: str) -> None:
+    configuration: Json = {} if policy == "static" else {"cpuManagerPolicy": "none", "memoryManagerPolicy": "None"}
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a", **configuration)))
+        publish(server, "dra.cpu", cpudev_0=0, cpudev_1=1)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+
+        assert any(text in note for note in notes(client, pod_of(4)))
+
+
+@pytest.mark.parametrize(("near", "reason"), [([0, 1], ""), ([1, 0], ""), ([0], ELSEWHERE), (0, ELSEWHERE)])
+def test_a_device_is_local_to_every_numa_node_of_a_list(tmp_path: Path, near: Any, reason: str) -> None:  # noqa: ANN401
+    """The room is on NUMA node 1."""
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        node = sample("node-a", workloads=ONE_TAKEN)
+        for pod in node.pods:
+            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}, "status": {"phase": "Running"}})
+        until(lambda: len(service.surroundings("node-a").pods or ()) == len(node.pods))
+        client.report(report_of(node))
+        publish(server, gpu_0=near)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        allocate(server, "gpu-0")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 1)
+
+        assert why(client, claiming()) == reason
+
+
+NOT_PLACED = "the pod demands alignment and the node's kubelet would not place it on NUMA nodes"
+
+
+@pytest.mark.parametrize(("numa", "bound"), [(1, True), (None, False)])
+def test_cpus_of_a_claim_meet_a_demand(tmp_path: Path, numa: int | None, bound: bool) -> None:  # noqa: FBT001
+    """The driver for CPUs needs a kubelet that places none."""
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a", cpuManagerPolicy="none", memoryManagerPolicy="None")))
+        assert why(client, claiming()) == NOT_PLACED
+        publish(server, "dra.cpu", cpudevnuma001=numa)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(devices_of(service).of_node("node-a")) == 1)
+        pod = server.pods.create(claiming())
+        plain = pod_of(4, name="plain")
+        plain["metadata"]["annotations"] = pod["metadata"]["annotations"]
+        (answer,) = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a"]})[1]["nodes"]
+        assert (answer["outcome"], answer["certainty"]) == ("fits", "possible")
+
+        assert why(client, pod) == "", "the claim is still to be allocated"
+        assert why(client, plain) == NOT_PLACED
+        assert "not known yet which devices" in client.bind(pod, "node-a")
+        allocate(server, "cpudevnuma001", driver="dra.cpu")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        assert why(client, pod) == ("" if bound else NOT_SAID)
+        assert (client.bind(pod, "node-a") == "") is bound
+
+
+def test_cpus_of_claims_on_two_numa_nodes_break_a_demand(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a", cpuManagerPolicy="none", memoryManagerPolicy="None")))
+        publish(server, "dra.cpu", cpudevnuma000=0, cpudevnuma001=1)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        results = [
+            {"request": "r", "driver": "dra.cpu", "pool": "node-a", "device": f"cpudevnuma00{i}"} for i in range(2)
+        ]
+        server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+
+        assert why(client, claiming()) == ELSEWHERE
+
+
+def extended(name: str = "p") -> Json:
+    """A pod whose second container requests a GPU that no device plugin of the node serves."""
+    pod = pod_of(4, name=name)
+    pod["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}
+    first = pod["spec"]["containers"][0]
+    limits = {**first["resources"]["limits"], "dra.example.com/gpu": "1"}
+    second = {**first, "name": "second", "resources": {"limits": limits, "requests": limits}}
+    pod["spec"]["containers"] = [first, second]
+    return pod
+
+
+@pytest.mark.parametrize(("device", "bound"), [("gpu-0", True), ("gpu-1", False), ("gpu-x", False)])
+def test_a_demand_covers_a_device_of_an_extended_resource(tmp_path: Path, device: str, bound: bool) -> None:  # noqa: FBT001
+    """kube-scheduler makes the claim between filter and bind."""
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        client.report(report_of(sample("node-a")))
+        publish(server, gpu_0=0, gpu_1=1, gpu_x=None)
+        until(lambda: len(devices_of(service).of_node("node-a")) == 3)
+        pod = server.pods.create(extended())
+        (note,) = notes(client, pod)
+        assert "no device plugin of the node serves dra.example.com/gpu" in note
+
+        assert why(client, pod) == "", "an allocation is still to come"
+        assert "not known yet which devices" in client.bind(pod, "node-a")
+        owner = {"kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"], "apiVersion": "v1"}
+        metadata = {
+            "name": "p-extended-resources-x",
+            "namespace": "default",
+            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+            "ownerReferences": [owner],
+        }
+        server.claims.create({"metadata": metadata})
+        allocate(server, device, name="p-extended-resources-x", request="container-1-request-2")
+        until(lambda: devices_of(service).of_extended(pod["metadata"]["uid"], "node-a") is not None)
+        assert devices_of(service).of_extended(pod["metadata"]["uid"], "node-b") is None
+        error = client.bind(pod, "node-a")
+        assert (error == "") is bound, error
+        if not bound:
+            assert (NOT_SAID if device == "gpu-x" else ELSEWHERE) in error
+            assert why(client, pod) in (NOT_SAID, ELSEWHERE)
+
+
+def test_a_resource_of_a_device_plugin_needs_no_claim(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", **ON) as (server, _service, client):
+        client.report(report_of(sample("node-a", devices={"dra.example.com/gpu": [0, 1]})))
+        pod = server.pods.create(extended())
+        assert why(client, pod) == ""
+        assert client.bind(pod, "node-a") == ""

@@ -1,0 +1,184 @@
+"""ResourceSlices and ResourceClaims: which devices a node has, where they are, and who has them."""
+
+from typing import Any
+
+import pytest
+
+from extender.features.claims.devices import DynamicDevices, PublishedDevices
+from extender.features.claims.feed import decode_claim, decode_slice, numa_of
+from extender.kubelet.sets import iter_bits
+from extender.questions.dynamic_devices import DynamicDevice
+
+Json = dict[str, Any]
+STANDARD = "resource.kubernetes.io/numaNode"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "numa"),
+    [
+        ({STANDARD: {"int": 1}}, [1]),
+        ({STANDARD: {"ints": [2, 3]}}, [2, 3]),
+        ({STANDARD: {"ints": [1, 1, 0]}}, [0, 1]),
+        ({STANDARD: {"ints": [0, -1]}}, []),
+        ({"numaNode": {"int": 1}}, [1]),
+        ({"gpu.example.com/numaNode": {"int": 3}}, [3]),
+        ({"numaNodeID": {"int": 0}}, [0]),
+        ({"dra.net/numaNode": {"int": 1}}, [1]),
+        ({"dra.net/numaNode": {"int": 1}, STANDARD: {"int": 0}}, [0]),
+        ({"other.example.com/numaNode": {"int": 1}}, []),
+        ({STANDARD: {"int": -1}}, []),
+        ({STANDARD: {"int": 1 << 40}}, []),
+        ({STANDARD: {"int": True}}, []),
+        ({STANDARD: {"string": "1"}}, []),
+        ({STANDARD: {"ints": []}}, []),
+        ({STANDARD: {"ints": 3}}, []),
+        ({STANDARD: 1}, []),
+        ({}, []),
+    ],
+)
+def test_the_numa_nodes_to_which_a_device_is_local(attributes: Json, numa: list[int]) -> None:
+    assert list(iter_bits(numa_of("gpu.example.com", attributes))) == numa
+
+
+@pytest.mark.parametrize("driver", ["dra.cpu", "dra.memory"])
+def test_cpus_and_memory_are_on_the_first_numa_node_of_a_list(driver: str) -> None:
+    assert list(iter_bits(numa_of(driver, {STANDARD: {"ints": [2, 3]}}))) == [2]
+
+
+@pytest.mark.parametrize(
+    ("request_name", "annotation", "owners", "expected"),
+    [
+        ("container-1-request-0", "true", [{"kind": "Pod", "uid": "u"}], ("u", (1,))),
+        ("container-1-request-0", "false", [{"kind": "Pod", "uid": "u"}], ("", ())),
+        ("container-1-request-0", "true", [{"kind": "Job", "uid": "u"}], ("", ())),
+        ("container-1-request-0", "true", 3, ("", ())),
+        ("container-x", "true", [{"kind": "Pod", "uid": "u"}], ("u", (-1,))),
+        (3, "true", [{"kind": "Pod", "uid": "u"}], ("u", (-1,))),
+    ],
+)
+def test_a_claim_for_extended_resources_names_its_pod_and_containers(
+    request_name: object, annotation: str, owners: object, expected: object
+) -> None:
+    results = [{"request": request_name, "driver": "d", "pool": "p", "device": "a"}]
+    annotations = {"resource.kubernetes.io/extended-resource-claim": annotation}
+    metadata = {"name": "c", "namespace": "n", "annotations": annotations, "ownerReferences": owners}
+    found = decode_claim({"metadata": metadata, "status": {"allocation": {"devices": {"results": results}}}})
+
+    assert found is not None
+    assert tuple(found[1].extended) == expected
+
+
+@pytest.mark.parametrize("value", [{}, {"metadata": {}}, {"metadata": {"name": 3}}, {"metadata": None}])
+def test_an_object_without_a_name_is_skipped(value: Json) -> None:
+    assert decode_slice(value) is None
+    assert decode_claim(value) is None
+
+
+@pytest.mark.parametrize(
+    "spec", [None, 3, {"devices": 3}, {"devices": [3, {}]}, {"pool": [], "driver": 1, "nodeName": 2}]
+)
+def test_a_slice_of_another_shape_has_no_devices_with_names(spec: object) -> None:
+    found = decode_slice({"metadata": {"name": "s"}, "spec": spec})
+
+    assert found is not None
+    assert all(device == DynamicDevice("", "", "") for device in found[1].published.devices)
+
+
+@pytest.mark.parametrize("status", [None, {}, {"allocation": None}, {"allocation": {"devices": {"results": 3}}}])
+def test_a_claim_without_an_allocation_has_no_devices(status: object) -> None:
+    found = decode_claim({"metadata": {"name": "c", "namespace": "n"}, "status": status})
+
+    assert found is not None
+    assert (found[1].claim, found[1].devices) == ("n/c", ())
+
+
+def published(generation: int, *names: str, node: str = "node-a") -> PublishedDevices:
+    devices = tuple(DynamicDevice("d", "p", name, 1) for name in names)
+    return PublishedDevices(node_name=node, pool="d/p", generation=generation, devices=devices)
+
+
+def names_of(devices: DynamicDevices, node: str = "node-a") -> list[tuple[str, str]]:
+    return [(device.name, device.claim) for device in devices.of_node(node)]
+
+
+def test_only_the_newest_generation_of_a_pool_counts() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a", "b"))
+    devices.set_slice("two", published(2, "a"))
+    assert names_of(devices) == [("a", "")]
+
+    devices.set_slice("two", None)
+    assert names_of(devices) == [("a", ""), ("b", "")]
+    devices.set_slice("one", None)
+    assert names_of(devices) == []
+
+
+def test_a_claim_holds_devices_until_it_is_gone() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a", "b"))
+    before = devices.of_node("node-a")
+    assert devices.of_node("node-a") is before, "the same object while nothing changes"
+
+    devices.set_claim("n/c", [("d", "p", "a")])
+    assert names_of(devices) == [("a", "n/c"), ("b", "")]
+    devices.set_claim("n/c", [("d", "p", "b")])
+    assert names_of(devices) == [("a", ""), ("b", "n/c")]
+    devices.set_claim("n/c", ())
+    assert names_of(devices) == [("a", ""), ("b", "")]
+    devices.complete = True
+    assert devices.of_claim("n/c", "node-a") is None
+
+
+def test_a_device_in_two_generations_keeps_its_claim_when_the_older_slice_goes() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a"))
+    devices.set_slice("two", published(2, "a"))
+    devices.set_slice("one", None)
+    assert names_of(devices) == [("a", "")]
+
+    devices.set_claim("n/c", [("d", "p", "a")])
+    assert names_of(devices) == [("a", "n/c")]
+
+
+def test_the_devices_of_a_claim_are_those_of_the_node_and_those_that_nobody_lists() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a"))
+    devices.set_slice("two", published(1, "far", node="node-b"))
+    devices.set_slice("net", published(1, "fabric", node=""))
+    devices.set_claim("n/c", [("d", "p", name) for name in ("a", "far", "fabric", "gone")])
+    assert devices.of_claim("n/c", "node-a") is None, "not all is listed yet"
+
+    devices.complete = True
+    assert devices.of_claim("n/c", "node-a") == (
+        DynamicDevice("d", "p", "a", 1, "n/c"),
+        DynamicDevice("d", "p", "gone", claim="n/c"),
+    )
+    assert devices.of_claim("n/other", "node-a") is None
+
+
+def test_devices_that_name_their_own_nodes_count_as_not_listed() -> None:
+    spec = {"driver": "d", "perDeviceNodeSelection": True, "devices": [{"name": "a", "nodeName": "node-a"}]}
+    found = decode_slice({"metadata": {"name": "s"}, "spec": spec})
+
+    assert found is not None
+    assert found[1].published.devices == ()
+
+
+def test_the_order_in_which_slices_and_claims_arrive_does_not_matter() -> None:
+    devices = DynamicDevices()
+    devices.set_claim("n/c", [("d", "p", "a")])
+    assert names_of(devices) == []
+    devices.set_slice("one", published(1, "a"))
+    assert names_of(devices) == [("a", "n/c")]
+
+
+def test_a_device_that_moves_to_another_node_takes_its_claim_along() -> None:
+    devices = DynamicDevices()
+    devices.set_slice("one", published(1, "a"))
+    devices.set_claim("n/c", [("d", "p", "a")])
+    devices.set_slice("one", published(2, "a", node="node-b"))
+
+    assert names_of(devices) == []
+    assert names_of(devices, "node-b") == [("a", "n/c")]
+    devices.set_claim("n/c", ())
+    assert names_of(devices, "node-b") == [("a", "")]
