@@ -16,7 +16,7 @@ from extender.kube.access import Access, discover
 from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient
 from extender.kube.watch import WatchSettings
-from extender.runtime.connection import Connection
+from extender.runtime.connection import ApiConnection
 from extender.runtime.leadership import leadership
 from extender.runtime.server import make_authority
 from extender.scheduling.binder import GatedBinder, Leadership
@@ -59,7 +59,7 @@ async def connected(
             leadership(client, service.settings, service.lifecycle, service.metrics, service.clock)
         )
         await stack.enter_async_context(_binding(service, client, leads))
-        connection = Connection(service, client, settings or watch_settings(service.settings), lambda: leads.leads)
+        connection = ApiConnection(service, client, settings or watch_settings(service.settings), lambda: leads.leads)
         await stack.enter_async_context(_watching(connection))
         for work in connection.tasks:
             await stack.enter_async_context(_running(work()))
@@ -80,7 +80,7 @@ async def _binding(service: Service, client: KubeClient, leads: Leadership) -> A
 
 
 @asynccontextmanager
-async def _watching(connection: Connection) -> AsyncIterator[None]:
+async def _watching(connection: ApiConnection) -> AsyncIterator[None]:
     """Runs the watches and checks their health."""
     connection.start()
     try:

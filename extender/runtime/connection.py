@@ -39,7 +39,7 @@ class _Watched:
     settings: WatchSettings
 
 
-class Connection:
+class ApiConnection:
     """The watches of one service and their health. *leads*: whether this process may write now."""
 
     def __init__(
@@ -180,7 +180,7 @@ class Connection:
 class ConnectedFeature(Feature):
     """A feature that needs the API server."""
 
-    def connect(self, connection: Connection, /) -> None:
+    def connect(self, connection: ApiConnection, /) -> None:
         """Say what to watch and to run. Called once, before the watches start."""
         raise NotImplementedError
 

@@ -43,7 +43,7 @@ from extender.kube.pods import PODS
 from extender.kube.source import ObjectReader, Source
 from extender.kube.unread import UnreadObjects
 from extender.kube.watch import Watch
-from extender.runtime.connection import Connection
+from extender.runtime.connection import ApiConnection
 from extender.wire.groups import APIS
 from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer, Objects
@@ -121,7 +121,7 @@ ZONE = {
 EXPRESSION = {"key": "a", "operator": "In", "values": ["b"]}
 GANG = {"gang": {"minCount": 2}}
 SERVICE = make_service(Settings(port=0, gangs="on", janitor="on"))
-CHECKED_PODS = replace(PODS, check=Connection(SERVICE, KubeClient(plain("http://127.0.0.1:1")), QUICK).read_pod)
+CHECKED_PODS = replace(PODS, check=ApiConnection(SERVICE, KubeClient(plain("http://127.0.0.1:1")), QUICK).read_pod)
 KINDS: Mapping[str, tuple[Source[Any], Json]] = {
     "pods": (CHECKED_PODS, rich_pod("n")),
     "nominations": (NOMINATED, rich_pod("")),

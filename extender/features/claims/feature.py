@@ -9,7 +9,7 @@ from extender.features.claims.feed import CLAIMS, SLICES, DynamicDevicesFeed
 from extender.features.claims.objector import ClaimCheck
 from extender.features.claims.ranking import ClaimRanking
 from extender.questions.dynamic_devices import DynamicDevice
-from extender.runtime.connection import ConnectedFeature, Connection
+from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class ClaimsFeature(ConnectedFeature):
@@ -23,7 +23,7 @@ class ClaimsFeature(ConnectedFeature):
             ClaimRanking(self.devices, service.offload, clock=service.clock),
         )
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ApiConnection) -> None:
         """Watch slices and claims. Questions get the devices of each node."""
         feed = DynamicDevicesFeed(self.devices)
         connection.watch("resource slices", SLICES, feed.apply_slices)

@@ -11,7 +11,7 @@ from extender.features.groups.feed import GroupFeed, group_of_record, sized_obje
 from extender.features.groups.objector import Gangs
 from extender.features.groups.record import GangSettings, GroupState
 from extender.features.groups.routes import groups_router
-from extender.runtime.connection import ConnectedFeature, Connection
+from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.groups import apis_of
 
 
@@ -52,7 +52,7 @@ class GroupsFeature(ConnectedFeature):
         metrics.held_places.set(sum(map(len, groups.held.values())))
         metrics.expired_groups.set(groups.expired)
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ApiConnection) -> None:
         """Watch the objects with sizes, and the pods of groups."""
         feed = GroupFeed(self.gangs.groups, self.service.clock)
         connection.on_pods(feed.apply_pods, group_of_record)

@@ -1,13 +1,13 @@
 """Connects the janitor with the watch of pods."""
 
 from extender.features.janitor.janitor import Janitor, is_refused_for_topology
-from extender.runtime.connection import ConnectedFeature, Connection
+from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class JanitorFeature(ConnectedFeature):
     """See the package."""
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ApiConnection) -> None:
         """Watch pods, and delete."""
         service = self.service
         janitor = Janitor(connection.client, service.settings, service.metrics, connection.leads, service.clock)

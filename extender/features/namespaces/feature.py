@@ -2,13 +2,13 @@
 
 from extender.features.namespaces.feed import NAMESPACES, LabelledNamespace, NamespaceFeed
 from extender.kube.changes import Batch
-from extender.runtime.connection import ConnectedFeature, Connection
+from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class NamespacesFeature(ConnectedFeature):
     """See the package."""
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ApiConnection) -> None:
         """Watch namespaces. The service is not ready before they are listed."""
         feed = NamespaceFeed(self.service.scheduling.demands)
 

@@ -1,13 +1,13 @@
 """Runs the writer of events."""
 
 from extender.features.pod_events.events import PodEvents
-from extender.runtime.connection import ConnectedFeature, Connection
+from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class PodEventsFeature(ConnectedFeature):
     """See the package."""
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ApiConnection) -> None:
         """Write events."""
         connection.tasks.append(PodEvents(self.service, connection.client, connection.leads).run)
 

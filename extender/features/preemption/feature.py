@@ -3,13 +3,13 @@
 from extender.features.preemption.budgets_feed import BUDGETS
 from extender.features.preemption.nominated_feed import NOMINATED, NominatedFeed
 from extender.features.preemption.running import WatchedPods
-from extender.runtime.connection import ConnectedFeature, Connection
+from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class PreemptionFeature(ConnectedFeature):
     """See the package."""
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ApiConnection) -> None:
         """Watch nominated pods and budgets, and keep the running pods by node."""
         service, running = self.service, WatchedPods()
         service.known.running.use(running)

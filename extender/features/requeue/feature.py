@@ -2,13 +2,13 @@
 
 from extender.features.requeue.annotations import NodeToucher
 from extender.features.requeue.requeuer import Requeuer
-from extender.runtime.connection import ConnectedFeature, Connection
+from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class RequeueFeature(ConnectedFeature):
     """See the package."""
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ApiConnection) -> None:
         """Scan and touch nodes."""
         toucher = NodeToucher(connection.client)
         connection.tasks.append(Requeuer(self.service, toucher, connection.leads).run)

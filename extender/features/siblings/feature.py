@@ -4,7 +4,7 @@ from extender.api.service import Service
 from extender.features.siblings.siblings import Siblings
 from extender.intake.profiles import read_profiles
 from extender.kube.feed import Refused
-from extender.runtime.connection import ConnectedFeature, Connection
+from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class SiblingsFeature(ConnectedFeature):
@@ -19,7 +19,7 @@ class SiblingsFeature(ConnectedFeature):
         directory = service.settings.node_profiles
         self.profiles = read_profiles(directory) if directory else ()
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ApiConnection) -> None:
         """Compare nodes, and withdraw what was assumed where a kubelet refuses a pod."""
         service = self.service
         labels = [label.strip() for label in service.settings.sibling_labels.split(",")]

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from extender.features.topologies.feed import BATCH, TOPOLOGIES, TopologyFeed
 from extender.kube.watch import WatchStatus
-from extender.runtime.connection import ConnectedFeature, Connection
+from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class TopologiesFeature(ConnectedFeature):
     """See the package."""
 
-    def connect(self, connection: Connection) -> None:
+    def connect(self, connection: ApiConnection) -> None:
         """Watch the objects. Those that are not late confirm their nodes."""
         service = self.service
         feed = TopologyFeed(
