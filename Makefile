@@ -50,7 +50,7 @@ bench: setup     ## measure: replays a second, filter over HTTP and more; BENCH=
 drill: setup     ## 100,000 pods on 500 simulated nodes, all parts restarted, with the bind gate and without (an hour); DRILL='--pods 3000 --nodes 30'
 	$(BIN)/python -m tests.drill $(DRILL)
 
-live: setup      ## scenes on real etcd, kube-apiserver and kube-scheduler, where they are (docs/live.md); LIVE='--scene mixed --seed 3'
+live: setup      ## scenes on real etcd, kube-apiserver and kube-scheduler, where they are (tests/live/README.md); LIVE='--scene mixed --seed 3'
 	$(BIN)/python -m tests.live $(LIVE)
 
 images:          ## build both container images and push them: make images REGISTRY=registry.example.org/team [TAG=0.1.0] [ENGINE=podman]

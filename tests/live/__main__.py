@@ -17,7 +17,7 @@ from tests.live.report import Findings, table
 from tests.live.scenes import SCENES
 
 SKIPPED = (
-    "live scenes skipped: {}. Get etcd, kube-apiserver and kube-scheduler (docs/live.md says how) and name their "
+    "live scenes skipped: {}. Get etcd, kube-apiserver and kube-scheduler (tests/live/README.md says how), and name their "
     "directory in KUBEBUILDER_ASSETS."
 )
 

@@ -52,7 +52,7 @@ def test_programs_are_found_in_the_assets_first_and_then_on_path(tmp_path: Path)
 
 
 def test_every_scene_is_named_in_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs/live.md").read_text()
+    page = (Path(__file__).parents[2] / "tests/live/README.md").read_text()
     assert [name for name in SCENES if f"`{name}`" not in page] == []
 
 

@@ -66,7 +66,7 @@ def shown(caller: str, files: Files) -> dict[str, Any]:
 
 def cells() -> Iterator[tuple[str, AccessScope, str]]:
     """The table of the page: caller, scope, what it gets."""
-    _, _, rest = PAGE.read_text().partition("| what is shown |")
+    _, _, rest = (Path(__file__).parent / "README.md").read_text().partition("| what is shown |")
     header, _, *rows = rest.partition("\n\n")[0].splitlines()
     scopes = [AccessScope(name) for name in re.findall(r"`(\w+)`", header)]
     for row in rows:
