@@ -17,8 +17,8 @@ from tests.live.report import Findings, table
 from tests.live.scenes import SCENES
 
 SKIPPED = (
-    "live scenes skipped: {}. Get etcd, kube-apiserver and kube-scheduler (tests/live/README.md says how), and name their "
-    "directory in KUBEBUILDER_ASSETS."
+    "live scenes skipped: {}. Get etcd, kube-apiserver and kube-scheduler (tests/live/README.md says how), and name "
+    "their directory in KUBEBUILDER_ASSETS."
 )
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
