@@ -55,6 +55,8 @@ REMEMBERED_BYTES: Final = 4096
 """Of a reduced spec. What follows from a longer one is computed each time, so that no cache holds such specs."""
 _RULES: Final = ("nodeSelector", "tolerations", "topologySpreadConstraints", "volumes")
 """Parts of a spec that no kubelet reads."""
+_SELECTED: Final = ("topologyKey", "labelSelector", "namespaces", "namespaceSelector")
+"""The parts of a term of required anti-affinity that tell which pods it keeps away."""
 _SHARED: Final = 20_000
 """How many distinct reduced specs are kept for sharing. Then the table is cleared."""
 
@@ -240,10 +242,10 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _affinity(affinity: Mapping[str, Any]) -> dict[str, Any]:
-    """The affinity to nodes, and the topologies of required rules about other pods."""
+    """The affinity to nodes, the topologies of required affinity to pods, and required anti-affinity whole."""
     rules = {
-        key: {REQUIRED: [_pick(each, ("topologyKey",)) for each in items(mapping(affinity, key), REQUIRED)]}
-        for key in ("podAffinity", "podAntiAffinity")
+        key: {REQUIRED: [_pick(each, names) for each in items(mapping(affinity, key), REQUIRED)]}
+        for key, names in (("podAffinity", ("topologyKey",)), ("podAntiAffinity", _SELECTED))
     }
     return {**_pick(affinity, ("nodeAffinity",)), **{key: rule for key, rule in rules.items() if rule[REQUIRED]}}
 

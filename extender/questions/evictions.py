@@ -8,13 +8,15 @@ Rules of this file
 - Pods move one after another, and each one's replacement has a place at that time. Nodes that still have to lose a pod,
   and the node with the room, are cordoned meanwhile. So a pod of another node that makes place for one of these moves
   before it.
+- No replacement, and not the pod that needs the room, comes where a pod keeps it away by required anti-affinity. Pods
+  with such rules stay, so that what they keep away does not change.
 - Pods that hold CPUs, memory or devices are aligned again. Others leave only nodes whose totals are short.
 - Cheaper means, in this order: fewer pods, fewer Jobs and pods that prefer to stay, lower priorities, fewer CPUs,
   younger pods.
 """
 
 import copy
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +42,8 @@ from extender.scheduling.preemption.victims import (
     largest_size,
 )
 from extender.scheduling.totals import pod_requests, shortages
+from extender.wire.groups import HOST
+from extender.wire.label_selectors import AntiAffinity
 from extender.wire.workloads import PodWorkload
 
 MAX_HOME_NODES: Final = 64
@@ -133,9 +137,15 @@ class Evictions:
         self._is_worth: Callable[[Sequence[Subject]], bool] | None = None
         self.allowances: Final = {budget.key: budget.disruptions_allowed for budget in self._budgets}
         self._holding = {s.name: {uid for state in s.states for uid in state.pod_uids} for s in self.subjects}
-        for subject in self.subjects:
+        self._away: Final = defaultdict[str, defaultdict[str, set[tuple[str, AntiAffinity]]]](lambda: defaultdict(set))
+        """Namespace and anti-affinity of the pods in a topology, by its key and value."""
+        for subject in subjects:
             for pod in pods_of(subject):
-                if pod.uid in self._holding[subject.name]:
+                for term in pod.workload.rules.keeps_away:
+                    self._away[term.topology_key][_domain(subject, term.topology_key)].add(
+                        (pod.workload.namespace, term)
+                    )
+                if pod.uid in self._holding.get(subject.name, ()):
                     self._wanted.update({k: max(v, self._wanted.get(k, 0)) for k, v in pod.requests_milli.items()})
 
     def candidates(self, subject: Subject) -> list[RunningPod]:
@@ -246,6 +256,16 @@ class Evictions:
             )
         return known
 
+    def is_kept_away(self, node: Subject, workload: PodWorkload) -> bool:
+        """Whether a pod where the node is has required anti-affinity to pods like this one."""
+        labels = workload.pod.metadata.labels
+        return any(
+            term.selects(own, workload.namespace, labels)
+            for key, found in self._away.items()
+            if (value := _domain(node, key))
+            for own, term in found.get(value, ())
+        )
+
     def _fits_elsewhere(self, pod: NodePod, subject: Subject) -> bool:
         return bool(self._admitting_nodes(pod).keys() - {subject.name})
 
@@ -337,6 +357,8 @@ class Evictions:
             self._spend()
             place = place_of(node, PodShape(pod.workload.copy(FIRST_NUMBER + len(self._places))), pod.workload)
             holds = pod.uid in self._holding[self._sources[pod.uid]]
+            if self.is_kept_away(node, pod.workload):
+                place = None
             if place is not None and holds:
                 is_aligned = place.alignment is not None and place.alignment.alignment is Alignment.ALIGNED
                 place = place if is_aligned else None
@@ -356,6 +378,11 @@ class Evictions:
     def why_kept(self) -> Counter[str]:
         """How many pods may not be evicted, by reason."""
         return Counter(reason for _, reason in self.kept.values())
+
+
+def _domain(node: Subject, key: str) -> str:
+    """The value of a topology key on a node; "" if it has none or its labels are not known."""
+    return (node.around.labels or {}).get(key, node.name if key == HOST else "")
 
 
 def _largest_first(pods: Sequence[NodePod]) -> list[NodePod]:

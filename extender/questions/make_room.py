@@ -82,6 +82,8 @@ class MakeRoom:
         place = place_of(subject, self._shape, self._workload)
         if place is None or place.alignment is None or place.alignment.alignment is not Alignment.ALIGNED:
             return None
+        if self._evictions.is_kept_away(subject, self._workload):
+            return None
         return OpenedPlace(subject=subject, admitted=place.admitted, alignment=place.alignment)
 
     def blocked(self) -> Counter[str]:
@@ -94,6 +96,8 @@ class MakeRoom:
             check = check_node(subject.name, self._wanted, self._workload.rules, empty.around).first_failure
             if check is not None:
                 counts[f"kube-scheduler would not choose the node even if it were empty: {check.check}"] += 1
+            elif self._evictions.is_kept_away(subject, self._workload):
+                counts["a pod there keeps the pod away by required anti-affinity"] += 1
             elif self.place(empty) is None:
                 counts["the pod would not be aligned there even if the node were empty"] += 1
             elif self.place(without(subject, [pod for pod in pods if pod.uid in movable], 1)) is None:

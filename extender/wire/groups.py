@@ -26,7 +26,7 @@ from extender.wire.group_conventions import (
 )
 from extender.wire.templates import find_templates
 
-_HOST: Final = "kubernetes.io/hostname"
+HOST: Final = "kubernetes.io/hostname"
 SPEC: Final = ("schedulingGroup", "workloadRef")
 """The parts of the spec that are read here, besides rules that spread pods over nodes."""
 NAMES: Final = tuple(
@@ -248,7 +248,7 @@ def spreads(spec: Json) -> bool:
     """Whether two pods of one template can never be on one node: by anti-affinity for hostnames, or a host port."""
     anti = _object(_object(spec, "affinity"), "podAntiAffinity")
     rules = _list(anti, "requiredDuringSchedulingIgnoredDuringExecution")
-    return any(rule.get("topologyKey") == _HOST for rule in rules) or any(
+    return any(rule.get("topologyKey") == HOST for rule in rules) or any(
         "hostPort" in port for each in _list(spec, "containers") for port in _list(each, "ports")
     )
 

@@ -12,6 +12,7 @@ from typing import Final, Literal
 from pydantic import Field, TypeAdapter, model_validator
 
 from extender.wire.fields import Json
+from extender.wire.label_selectors import AntiAffinity, anti_affinity_of
 from extender.wire.quantity import parse_milli
 from extender.wire.validation import Document, parse_object
 
@@ -92,7 +93,8 @@ _SPEC: Final = TypeAdapter(_Spec)
 class PlacementRules:
     """`node_terms` None: no required node affinity; else one of them must match. `overhead_milli`: `spec.overhead`.
 
-    `unread`: what else restricts the nodes of the pod. `scheduler`: the name of its scheduler.
+    `unread`: what else restricts the nodes of the pod. `scheduler`: the name of its scheduler. `keeps_away`: pods that
+    it lets not come where it is.
     """
 
     node_name: str = ""
@@ -102,12 +104,13 @@ class PlacementRules:
     overhead_milli: Mapping[str, int] = field(default_factory=dict)
     unread: tuple[str, ...] = ()
     scheduler: str = DEFAULT_SCHEDULER
+    keeps_away: Sequence[AntiAffinity] = ()
 
 
 def placement_rules_from_json(spec: Json, path: str) -> PlacementRules:
     """The rules of a pod's *spec*, which is at *path*. Raises WireError for a part of the wrong type."""
     parsed = parse_object(_SPEC, spec, path)
-    required = parsed.affinity.node.required
+    required, against = parsed.affinity.node.required, parsed.affinity.against_pods
     return PlacementRules(
         node_name=parsed.node_name,
         node_selector=parsed.node_selector,
@@ -116,6 +119,7 @@ def placement_rules_from_json(spec: Json, path: str) -> PlacementRules:
         overhead_milli={k: parse_milli(v, f"{path}.overhead.{k[:64]}") for k, v in parsed.overhead.items()},
         unread=tuple(_unread(spec, parsed.affinity)),
         scheduler=parsed.scheduler or DEFAULT_SCHEDULER,
+        keeps_away=tuple(anti_affinity_of(against.get(REQUIRED))) if isinstance(against, dict) else (),
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any
 from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.pods import PodDecoder, PodRecord
-from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
+from extender.scheduling.preemption.budgets import DisruptionBudget
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
+from extender.wire.label_selectors import LabelRequirement
 
 WEB = LabelRequirement(key="app", operator="In", values=frozenset({"web"}))
 BUDGET = DisruptionBudget(

@@ -2,7 +2,8 @@
 
 The brute force tries every set of up to three pods, every order of them and every destination. A step is allowed if the
 pod's replacement has a place when its turn comes, on a node that no later pod has to leave. Pods that only share CPUs
-are among them: they count for the node's totals. The scheduler carries a plan out as the script of the answer does: it
+are among them: they count for the node's totals. Nobody comes where required anti-affinity of a pod keeps it away, by
+host or by zone. The scheduler carries a plan out as the script of the answer does: it
 cordons what the plan says, and puts each replacement on any open node that admits it.
 """
 
@@ -25,7 +26,8 @@ from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.samples.machines import Hardware
 from extender.samples.nodes import DescriptionError, SampleNode, Workload
-from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
+from extender.scheduling.preemption.budgets import DisruptionBudget
+from extender.wire.label_selectors import LabelRequirement
 from extender.wire.workloads import PodWorkload, workload_from_json
 from tests.reports import pod_of, sample
 from tests.subjects import judge, subject_of, watched
@@ -47,23 +49,47 @@ BUDGETS = [
 ]
 Size = tuple[int, int, tuple[int, ...], int]
 """The cost of a set of pods: how many, Jobs among them, priorities from the highest, CPUs in thousandths."""
-ANTI_AFFINITY = {
-    "podAntiAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
-        ]
-    }
-}
+ANTI_AFFINITY: list[dict[str, Any]] = [
+    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}},
+    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "c"}}},
+    {"topologyKey": "kubernetes.io/hostname"},
+    {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a"]}]}},
+    {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "c"}}, "namespaces": ["other"]},
+    {"topologyKey": "rack", "labelSelector": {}},
+    {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": "c"}},
+        "namespaceSelector": {"matchLabels": {"team": "x"}},
+    },
+]
+"""Nothing is known of the labels of namespaces, so the last one counts for all of them. No node has a rack."""
 SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
 
 
 @dataclass(frozen=True)
 class World:
-    """The nodes as they are: what their kubelets hold, and what their pods request in all."""
+    """The nodes as they are: what their kubelets hold, what their pods request in all, and whom these keep away.
+
+    `away`: by node, its zone and the required anti-affinity of its pods, which are all in the namespace `demo`.
+    """
 
     kubelets: Mapping[str, Kubelet]
     states: Mapping[str, ManagerState]
     requested: Mapping[str, int]
+    away: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]]
+
+    def keeps_away(self, name: str, workload: PodWorkload) -> bool:
+        """Whether a pod on this node, or in its zone, keeps the pod away."""
+        zone, app = self.away[name][0], workload.pod.metadata.labels.get("app")
+        for other, (its_zone, terms) in self.away.items():
+            for term in terms:
+                selector = term.get("labelSelector")
+                there = its_zone == zone if term["topologyKey"] == "zone" else other == name
+                apps = None if selector == {} else "a" if "matchExpressions" in (selector or {}) else "c"
+                meant = workload.namespace in term.get("namespaces", ["demo"]) or "namespaceSelector" in term
+                if there and term["topologyKey"] != "rack" and selector is not None and meant and apps in (None, app):
+                    return True
+        return False
 
     def without(self, pod: NodePod, name: str) -> "World":
         states = {**self.states, name: release_pods(self.states[name], [pod.uid])}
@@ -74,7 +100,7 @@ class World:
     def place(self, name: str, workload: PodWorkload, number: int, *, aligned: bool) -> "World | None":
         """With one more pod on the node; None if it does not go there."""
         kubelet, state, wanted = self.kubelets[name], self.states[name], _cpus(workload)
-        if self.requested[name] + wanted > CPUS * 1000:
+        if self.requested[name] + wanted > CPUS * 1000 or self.keeps_away(name, workload):
             return None
         request = resolve(workload.copy(number), kubelet.rules)
         outcome = admit(kubelet, state, request)
@@ -93,7 +119,7 @@ def _cpus(workload: PodWorkload) -> int:
 
 def cluster(rng: Random) -> tuple[World, list[Subject]]:
     """Three nodes of 2 x 8 CPUs with up to four pods that hold CPUs and two that do not."""
-    kubelets, states, requested, subjects = {}, {}, {}, []
+    kubelets, states, requested, away, subjects = {}, {}, {}, {}, []
     for number in range(3):
         node = _node(rng, f"node-{number}")
         shared = [_shared(rng, f"shared-{number}-{i}") for i in range(rng.choice((0, 0, 1, 2)))]
@@ -104,9 +130,18 @@ def cluster(rng: Random) -> tuple[World, list[Subject]]:
             assert gone["metadata"]["name"].startswith("shared")
             taken -= int(gone["spec"]["containers"][0]["resources"]["requests"]["cpu"])
         subject = subject_of(node, requested_milli={"cpu": 1000 * taken})
-        subjects.append(replace(subject, around=replace(subject.around, pods=watched(pods))))
+        zone = rng.choice(("z0", "z1"))
+        around = replace(subject.around, pods=watched(pods), labels={"kubernetes.io/hostname": node.name, "zone": zone})
+        subjects.append(replace(subject, around=around))
+        away[node.name] = zone, [term for pod in pods for term in _terms(pod)]
         kubelets[node.name], states[node.name], requested[node.name] = node.kubelet, node.state, 1000 * taken
-    return World(kubelets, states, requested), subjects
+    return World(kubelets, states, requested, away), subjects
+
+
+def _terms(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    rules = pod["spec"].get("affinity", {}).get("podAntiAffinity", {})
+    terms: list[Mapping[str, Any]] = rules.get("requiredDuringSchedulingIgnoredDuringExecution", [])
+    return terms
 
 
 def _node(rng: Random, name: str) -> SampleNode:
@@ -141,8 +176,9 @@ def _decorated(rng: Random, pod: Mapping[str, Any]) -> dict[str, Any]:
         "annotations": {NEVER_EVICT[0]: "false"} if rng.random() < 0.05 else {},
     }
     spec = {**pod["spec"], "priority": rng.choice((0, 0, 0, 2, 5))}
-    if rng.random() < 0.05:
-        spec["affinity"] = ANTI_AFFINITY
+    if rng.random() < 0.1:
+        term = rng.choice(ANTI_AFFINITY)
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     if rng.random() < 0.05:
         spec["topologySpreadConstraints"] = SPREAD
     if rng.random() < 0.05:
@@ -255,7 +291,9 @@ def carried_out(world: World, found: OpenedPlace, workload: PodWorkload, rng: Ra
 def check(seed: int) -> tuple[int, list[str]]:
     """One pod that fits nowhere: its plan is carried out twice, and compared with the brute force. Cases: plans."""
     rng = Random(seed)
-    workload = workload_from_json(pod_of(rng.choice((4, 5, 6)), "1Gi", name="wanted"))
+    pod = pod_of(rng.choice((4, 5, 6)), "1Gi", name="wanted")
+    pod["metadata"] |= {"labels": {"app": rng.choice("ac")}, "namespace": rng.choice(("demo", "other"))}
+    workload = workload_from_json(pod)
     while True:
         world, subjects = cluster(rng)
         if not any(world.place(name, workload, 99, aligned=True) for name in world.states):

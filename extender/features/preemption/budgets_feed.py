@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-from extender.kube.fields import integer, items, mapping, strings, text, texts
+from extender.kube.fields import integer, mapping, text
 from extender.kube.source import Source
-from extender.scheduling.preemption.budgets import DisruptionBudget, LabelRequirement
+from extender.scheduling.preemption.budgets import DisruptionBudget
+from extender.wire.label_selectors import requirements_of
 
 
 def decode_budget(value: Mapping[str, Any]) -> tuple[str, DisruptionBudget] | None:
@@ -21,7 +22,7 @@ def decode_budget(value: Mapping[str, Any]) -> tuple[str, DisruptionBudget] | No
     return f"{namespace}/{name}", DisruptionBudget(
         namespace=namespace,
         name=name,
-        requirements=_requirements(mapping(spec, "selector")) if isinstance(spec.get("selector"), dict) else None,
+        requirements=requirements_of(spec.get("selector")),
         disruptions_allowed=max(0, integer(status, "disruptionsAllowed")),
         already_disrupted=frozenset(mapping(status, "disruptedPods")),
     )
@@ -29,19 +30,3 @@ def decode_budget(value: Mapping[str, Any]) -> tuple[str, DisruptionBudget] | No
 
 BUDGETS: Final = Source(path="/apis/policy/v1/poddisruptionbudgets", decode=decode_budget, key=attrgetter("path"))
 """All budgets."""
-
-
-def _requirements(selector: Mapping[str, Any]) -> tuple[LabelRequirement, ...]:
-    equal = [
-        LabelRequirement(key=key, operator="In", values=frozenset({value}))
-        for key, value in sorted(strings(selector, "matchLabels").items())
-    ]
-    terms = [
-        LabelRequirement(
-            key=text(term, "key"),
-            operator=text(term, "operator"),
-            values=frozenset(texts(term, "values")),
-        )
-        for term in items(selector, "matchExpressions")
-    ]
-    return (*equal, *terms)

@@ -3,29 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRequirement:
-    """One `matchExpressions` term. `operator` as in the API."""
-
-    key: str
-    operator: str
-    values: frozenset[str]
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* meet it. An unknown operator is never met."""
-        value = labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case _:
-                return False
+from extender.wire.label_selectors import LabelRequirement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
