@@ -12,6 +12,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
 from extender.kubelet.sets import format_list, iter_bits
 from extender.nri.state import NriState
+from extender.replay.nri_pod import nri_pod
 from extender.samples.machines import Hardware
 from extender.wire.nri_nodes import policy_and_grants
 from extender.wire.nri_reports import nri_facts
@@ -56,8 +57,7 @@ def nri_report(
     )
     _, state = policy_and_grants(nri_facts(section), None)
     for pod in pods:
-        request = resolve(pod_from_json(pod), Rules.of("v1.36.2", {}, {})).nri
-        assert request is not None
+        request = nri_pod(resolve(pod_from_json(pod), Rules.of("v1.36.2", {}, {})))
         verdict, state = state.admit(request, Budget(MAX_STEPS))
         assert verdict.reason is None, verdict.detail
     return report_of(node) | {

@@ -25,6 +25,7 @@ from extender.questions.capacity import Capacity, NodeRoom
 from extender.questions.plan import Placed, PlacementPlan
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
+from extender.replay.creation import placed_by, whole_placements
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json, granted_to_json
@@ -199,7 +200,7 @@ def _placed(number: int, placed: Placed) -> Json:
         **alignment_to_json(placed.alignment),
         "containers": {}
         if placed.admitted is None
-        else aligned_placements_to_json(placed.admitted.whole_placements, placed.alignment),
-        "nri": [] if placed.admitted is None else [granted_to_json(each) for each in placed.admitted.nri],
+        else aligned_placements_to_json(whole_placements(placed.admitted), placed.alignment),
+        "nri": [] if placed.admitted is None else [granted_to_json(each) for each in placed_by(placed.admitted)],
         "reasons": placed.reasons,
     }

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod
 from extender.kubelet.sets import format_list
 from extender.questions.claim_alignment import ClaimAlignment
 from extender.questions.dynamic_devices import CPU_DRIVER, DynamicDevice
 from extender.replay.alignment import PodAlignment
+from extender.replay.pod import Pod
 
 CLAIM_ALIGNMENTS: Final[Mapping[ClaimAlignment, str]] = {
     ClaimAlignment.LIKELY: "the devices of the pod's claims are likely to be on the NUMA node of the rest",

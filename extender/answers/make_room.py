@@ -19,6 +19,7 @@ from extender.answers.words import plural
 from extender.kubelet.sets import iter_bits
 from extender.questions.evictions import Evictions, Move
 from extender.questions.make_room import MAX_ALTERNATIVES, MAX_TRIALS, MakeRoom, OpenedPlace
+from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError
@@ -119,7 +120,7 @@ def _plan(plan: OpenedPlace) -> Json:
     return {
         "node": plan.subject.name,
         "numa": list(iter_bits(plan.alignment.numa)),
-        "containers": aligned_placements_to_json(plan.admitted.whole_placements, plan.alignment),
+        "containers": aligned_placements_to_json(whole_placements(plan.admitted), plan.alignment),
         "cordon": _cordoned(plan.subject.name, moves),
         "evictions": [move_to_json(move) for move in moves],
         "objects": eviction_objects(moves),

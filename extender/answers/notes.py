@@ -12,12 +12,13 @@ from typing import Final
 
 from extender.answers.words import plural
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import ContainerKind, Pod, PodRequest, QOSClass
+from extender.kubelet.pod import ContainerKind, PodRequest, QOSClass
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject
 from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
+from extender.replay.pod import Pod
 from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload
 

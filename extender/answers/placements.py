@@ -2,6 +2,7 @@
 
 from extender.kubelet.verdict import Admitted
 from extender.questions.what_if import NodeWhatIf
+from extender.replay.creation import whole_placements
 from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json
 
 Json = dict[str, object]
@@ -15,7 +16,7 @@ def placement_to_json(answer: NodeWhatIf) -> Json:
         "node": answer.subject.name,
         "outcome": answer.outcome,
         **alignment_to_json(answer.alignment),
-        "containers": aligned_placements_to_json(verdict.whole_placements, answer.admitted_as)
+        "containers": aligned_placements_to_json(whole_placements(verdict), answer.admitted_as)
         if is_placed and isinstance(verdict, Admitted)
         else {},
         "reason": answer.reason,

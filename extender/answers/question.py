@@ -6,9 +6,9 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod
 from extender.kubelet.state import ManagerState
 from extender.replay.demand import Demand
+from extender.replay.pod import Pod
 from extender.scheduling.preemption.budgets import DisruptionBudget
 
 

@@ -52,7 +52,7 @@ def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> It
     notes = [*all_notes([after], [subject, *others]), *blind_spots([subject, *others], reads_pods=False)]
     if pod.is_rebuilt:
         notes.append("the pod is not watched: it is assumed to request what it holds")
-    if found.resize.result == "fits" and Provider.NRI in subject.node_class.hidden:
+    if found.resize.result == "fits" and Provider.RUNTIME in subject.node_class.hidden:
         notes.append("only the kubelet would accept it: what the NRI policy of its node has granted is not known")
     if found.resize.reason.startswith(POLICY_REFUSES):
         notes.append("the container would keep its CPUs, and the NRI policy would count them as free")

@@ -16,8 +16,7 @@ import orjson
 from extender.cluster.errors import UnknownNodeError
 from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
-from extender.kubelet.state import CPUState, DeviceState, ManagerState, MemoryState
-from extender.nri.state import NriState
+from extender.kubelet.state import CPUState, DeviceState, ManagerState, MemoryState, RuntimeGrants
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, NodeContext, Taint
 from extender.questions.subjects import Subject, subject_of
 
@@ -26,7 +25,7 @@ MAX_UPDATE_NODES: Final = 16
 MAX_MANIFESTS: Final = 20_000
 """How many distinct manifests of watched pods are shared. If there are more, sharing starts again from none."""
 _CPU, _MEMORY, _DEVICES = (tuple(f.name for f in fields(part)) for part in (CPUState, MemoryState, DeviceState))
-StateParts = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], NriState | None]
+StateParts = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], RuntimeGrants | None]
 """The fields of a `ManagerState`. Plain tuples are pickled five times as fast as dataclasses."""
 
 
@@ -189,17 +188,17 @@ def _parts(state: ManagerState) -> StateParts:
         tuple(getattr(cpu, name) for name in _CPU),
         tuple(getattr(memory, name) for name in _MEMORY),
         tuple(getattr(devices, name) for name in _DEVICES),
-        state.nri,
+        state.runtime,
     )
 
 
 def _state(parts: StateParts) -> ManagerState:
-    cpu, memory, devices, nri = parts
+    cpu, memory, devices, runtime = parts
     return ManagerState(
         cpu=CPUState(**dict(zip(_CPU, cpu, strict=True))),
         memory=MemoryState(**dict(zip(_MEMORY, memory, strict=True))),
         devices=DeviceState(**dict(zip(_DEVICES, devices, strict=True))),
-        nri=nri,
+        runtime=runtime,
     )
 
 

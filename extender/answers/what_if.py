@@ -22,10 +22,10 @@ from extender.answers.reading import (
 )
 from extender.answers.requests import WhatIfRequest
 from extender.answers.snapshot import Snapshot
-from extender.kubelet.pod import Pod
 from extender.questions.claim_alignment import extended_by_claims
 from extender.questions.explain import AdmissionStory, explain, story_to_json
 from extender.questions.what_if import NodeWhatIf, what_if
+from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.verdicts import alignment_to_json, explained_to_json

@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import combinations
 
 from extender.cluster.ledger import Admit, BindingState, Event, Release
-from extender.kubelet.pod import Pod
 from extender.kubelet.sets import iter_bits
+from extender.replay.pod import Pod
 
 
 def predecessors(

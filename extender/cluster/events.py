@@ -6,7 +6,7 @@ kubelet. Reports are not events: an outdated report is refused.
 
 from dataclasses import dataclass
 
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 
 
 @dataclass(frozen=True, slots=True)

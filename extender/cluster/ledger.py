@@ -35,7 +35,7 @@ from extender.cluster.events import (
     PodTerminating,
     PodUnread,
 )
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 
 NO_PODS: Final[frozenset[str]] = frozenset()
 """One object: every other empty set takes 216 bytes."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from extender.kubelet.pod import Pod
 from extender.replay.demand import NO_DEMAND, Demand
+from extender.replay.pod import Pod
 
 
 class NamespaceDemands:

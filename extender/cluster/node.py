@@ -12,6 +12,7 @@ from extender.kubelet.verdict import Provider
 from extender.nri.config import PolicyConfig
 from extender.nri.counts import NriCounts, are_pools_of
 from extender.replay.counts import Counted, Counts
+from extender.replay.creation import policy_of
 from extender.replay.possible_states import NO_STATES, PossibleStates
 
 REMEMBERED_BOOTS: Final = 8
@@ -79,18 +80,18 @@ class Observation:
             pools is not None
             and state is not None
             and kubelet is not None
-            and kubelet.nri is not None
-            and not are_pools_of(kubelet.nri.setup.tree, pools.pools)
+            and (policy := policy_of(kubelet)) is not None
+            and not are_pools_of(policy.setup.tree, pools.pools)
         ):
             return replace(
                 self,
                 pools=pools,
-                hidden=self.hidden | {Provider.NRI},
+                hidden=self.hidden | {Provider.RUNTIME},
                 has_other_pools=True,
-                kubelet=replace(kubelet, nri=None),
-                state=replace(state, nri=None),
+                kubelet=replace(kubelet, runtime=None),
+                state=replace(state, runtime=None),
             )
-        is_wanted = Provider.NRI in self.hidden and self.pools != pools
+        is_wanted = Provider.RUNTIME in self.hidden and self.pools != pools
         return replace(self, pools=pools) if is_wanted else self
 
     @classmethod

@@ -25,6 +25,7 @@ from extender.nri.counts import NriCounts
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import Layout, layout_of
 from extender.replay.counts import Counts
+from extender.replay.creation import grant_count, policy_of
 from extender.replay.possible_states import NO_STATES, PossibleStates
 
 NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
@@ -103,7 +104,7 @@ class NodeClass:
         """Whether the NRI topology-aware policy runs, which places every container."""
         if self.counts is not None:
             return self.counts.nri is not None
-        return self.kubelet is not None and (self.kubelet.nri is not None or Provider.NRI in self.hidden)
+        return self.kubelet is not None and (self.kubelet.runtime is not None or Provider.RUNTIME in self.hidden)
 
     @property
     def is_ordinary(self) -> bool:
@@ -114,7 +115,7 @@ class NodeClass:
             or self.stale
             or self.score_only
             or not self.possible.complete
-            or self.kubelet.nri is not None
+            or self.kubelet.runtime is not None
             or self.kubelet.rules.newer_than_known
             or self.kubelet.borrowed
         )
@@ -175,11 +176,13 @@ def weight_of(kubelet: Kubelet | None, state: ManagerState | None) -> int:
     if kubelet is not None:
         machine = kubelet.machine
         found += len(machine.cpus) * (300 + machine.all_cpus.bit_length() // 3)
-        found += 0 if kubelet.nri is None else 1000 * len(kubelet.nri.setup.topology.machine.cpus) + (1 << 18)
+        found += (
+            0 if (policy := policy_of(kubelet)) is None else 1000 * len(policy.setup.topology.machine.cpus) + (1 << 18)
+        )
     if state is not None:
         found += 500 * (len(state.cpu.entries) + len(state.memory.entries) + len(state.devices.entries))
         found += 300 * sum(map(len, state.devices.devices.values()))
-        found += 0 if state.nri is None else 2000 * len(state.nri.node.books.grants)
+        found += 2000 * grant_count(state)
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 
 KEEP_SECONDS: Final = 30.0
 """How long a nomination is valid if only scheduler calls show it, or if a failed binding has cleared it."""

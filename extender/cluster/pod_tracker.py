@@ -216,7 +216,7 @@ class PodTracker:
 
     def _admitted(self, observation: Observation, kubelet: Kubelet, steps: Steps) -> frozenset[str]:
         """Pods in flight of which the report shows all but containers that the NRI policy has yet to place."""
-        if kubelet.nri is None:
+        if kubelet.runtime is None:
             return NO_PODS
         pods = ((admit.uid, steps.request(admit.pod, kubelet.rules)) for admit in self.ledger.admits)
         return frozenset(uid for uid, request in pods if shows_admission(kubelet, observation, request, whole=False))
@@ -353,7 +353,7 @@ class PodTracker:
                 request = steps.request(admit.pod, kubelet.rules)
                 self._shown[admit.uid] = shows_admission(kubelet, observation, request)
         shown = {a.uid for a in admits if self._shown[a.uid]}
-        if kubelet.nri is None:  # the NRI policy grants nothing before images are pulled, however long that takes
+        if kubelet.runtime is None:  # the NRI policy grants nothing before images are pulled, however long that takes
             shown |= ledgers.absent(self.ledger, heard_at, absence_seconds=self._timeouts.absence)
         running_since = self._kubelet_start(observation, heard_at)
         ignored = ledgers.ignored(self.ledger, heard_at, running_since, absence_seconds=self._timeouts.absence) - shown

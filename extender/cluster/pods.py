@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from extender.bounded import Shares
 from extender.cluster.nominations import KEEP_SECONDS, Nomination, ProposedVictims
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 
 OFFER_SECONDS: Final = 2.0
 """A pod that was offered nodes and is not bound within this time is assumed unschedulable."""

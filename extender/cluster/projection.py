@@ -42,6 +42,7 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Certainty, Rejected, Verdict, is_given_up
 from extender.replay.branches import MAX_REPLAYS, together
+from extender.replay.creation import grants_of
 from extender.replay.demands import broken_by_outcome
 from extender.replay.possible_states import PossibleStates
 
@@ -206,15 +207,15 @@ class _Projector:
             return [0] * len(self.admits)
         self.steps.spend(len(self.admits) ** 2)
         shape_of = partial(self.steps.shape, rules=self.kubelet.rules)
-        in_any_order = self.kubelet.nri is not None
+        in_any_order = self.kubelet.runtime is not None
         return predecessors(self.admits, self.events, self.distinguished, shape_of, in_any_order=in_any_order)
 
     def _in_turn(self, states: Iterable[ManagerState]) -> bool:
         """Whether the NRI policy has yet to place containers of pods in flight. Their order is not known."""
-        reported = self.reported.nri
+        reported = grants_of(self.reported)
         placed = {} if reported is None else {admit.uid: len(reported.held_by(admit.uid)) for admit in self.admits}
         return any(
-            state.nri is not None and len(state.nri.held_by(uid)) > count
+            (granted := grants_of(state)) is not None and len(granted.held_by(uid)) > count
             for state in states
             for uid, count in placed.items()
         )

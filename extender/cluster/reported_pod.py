@@ -11,6 +11,7 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider
 from extender.nri.admission import NriContainerKind
+from extender.replay.nri_pod import nri_pod
 
 
 def shows_admission(kubelet: Kubelet, observation: Observation, request: PodRequest, *, whole: bool = True) -> bool:
@@ -19,7 +20,7 @@ def shows_admission(kubelet: Kubelet, observation: Observation, request: PodRequ
     *whole*: and all that the NRI topology-aware policy grants.
     """
     if not whole:
-        kubelet = replace(kubelet, nri=None)
+        kubelet = replace(kubelet, runtime=None)
     if is_indifferent(kubelet, request):
         return True
     state = observation.state
@@ -33,8 +34,8 @@ def _expected(
     kubelet: Kubelet, state: ManagerState, hidden: Collection[Provider], request: PodRequest
 ) -> Iterator[str]:
     """The resources that a pod has while it is active. Its ordinary init containers may have released theirs."""
-    if kubelet.nri is not None and request.nri is not None:
-        yield from (f"nri/{c.name}" for c in request.nri.containers if c.kind is not NriContainerKind.INIT)
+    if kubelet.runtime is not None:
+        yield from (f"nri/{c.name}" for c in nri_pod(request).containers if c.kind is not NriContainerKind.INIT)
     for c in request.containers:
         if c.reusable:
             continue

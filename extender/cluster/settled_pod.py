@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from extender.cluster.steps import held_by
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Verdict
+from extender.replay.pod import Pod
 
 
 class AdmissionResult(StrEnum):

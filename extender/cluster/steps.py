@@ -26,14 +26,16 @@ from extender.cluster.search_bounds import (
 from extender.kubelet.admission import Outcome, admit, create_only, start_pod
 from extender.kubelet.budget import Budget, BudgetError
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.release_orders import release_in_any_order
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
 from extender.kubelet.state import ManagerState
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import layout_of
-from extender.replay.creation import init_phases
+from extender.replay.creation import grant_count, grants_of, init_phases
+from extender.replay.nri_pod import nri_pod
+from extender.replay.pod import Pod
 
 T = TypeVar("T")
 
@@ -139,13 +141,13 @@ class Steps:
     ) -> tuple[ManagerState, ...]:
         """The possible states after pods are *gone*, as before the kubelet's admission of those *in_flight*."""
         states = self.release(state, {*gone, *in_flight})
-        if state.nri is None or states == (state,):
+        if state.runtime is None or states == (state,):
             return states
-        granted = state.nri
+        granted = state.runtime
         return self._once(
             state,
             ("before", id(states), frozenset(gone)),
-            lambda: tuple(replace(known, nri=granted.release(gone)) for known in states),
+            lambda: tuple(replace(known, runtime=granted.release(gone)) for known in states),
             STEP,
             per_entry=1,
         )
@@ -180,7 +182,7 @@ class Steps:
 
     def init_phases(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest) -> tuple[ManagerState, ...]:
         """The states in which an init container of the pod runs under the NRI policy; see `creation.init_phases`."""
-        if kubelet.nri is None or pod.nri is None or not pod.nri.has_init_containers:
+        if kubelet.runtime is None or not nri_pod(pod).has_init_containers:
             return ()
 
         def phases(budget: Budget) -> tuple[ManagerState, ...] | None:
@@ -223,12 +225,12 @@ class Steps:
         known = self._known.get(key)
         if known is None:
             left = max(0, self._limit - self.work)
-            allowed = min(most, left if state.nri is None else left // STEPS_OF_NRI)
+            allowed = min(most, left if state.runtime is None else left // STEPS_OF_NRI)
             budget = Budget(allowed)
             result = work(budget)
             if budget.is_used_up and allowed < most:
                 raise ElsewhereError
-            used = int(min(budget.used, most)) * (1 if state.nri is None else STEPS_OF_NRI)
+            used = int(min(budget.used, most)) * (1 if state.runtime is None else STEPS_OF_NRI)
             cost = STEPS_OF_AN_ADMISSION + _size(state) + used
             known = self._known[key] = _KeptWork(of, result, cost, self._turn)
             self.spend(cost)
@@ -241,7 +243,7 @@ class Steps:
 
 def _size(state: ManagerState) -> int:
     """How many entries a copy of the state takes."""
-    return _kubelet_size(state) + (0 if state.nri is None else len(state.nri.node.books.grants))
+    return _kubelet_size(state) + grant_count(state)
 
 
 def _kubelet_size(state: ManagerState) -> int:
@@ -263,6 +265,6 @@ def held_by(state: ManagerState, uid: str) -> Mapping[str, object]:
         for resource, ids in resources.items():
             known = state.devices.devices.get(resource, {})
             held[f"device/{name}/{resource}"] = sorted(str(known.get(i)) for i in ids)
-    if state.nri is not None:
-        held |= {f"nri/{name}": granted for name, granted in state.nri.held_by(uid).items()}
+    if (grants := grants_of(state)) is not None:
+        held |= {f"nri/{name}": granted for name, granted in grants.held_by(uid).items()}
     return held

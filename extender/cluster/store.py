@@ -33,9 +33,9 @@ from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
 from extender.cluster.watching import Watching
 from extender.kubelet.caches import Shared
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod
 from extender.nri.counts import NriCounts
 from extender.replay.counts import Counted
+from extender.replay.pod import Pod
 from extender.replay.possible_states import NO_STATES, PossibleStates
 
 CATCH_UP: Final = 1000

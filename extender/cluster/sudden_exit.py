@@ -35,6 +35,8 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Certainty, Verdict
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.layout import layout_of
+from extender.replay.nri_pod import nri_pod
+from extender.replay.pod import claimed_of
 
 MAX_EXITS: Final = 64
 """For how many other pods the exit is replayed; a node rarely runs more aligned pods."""
@@ -107,7 +109,7 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
     False: not known.
     """
     kubelet = given.kubelet
-    if kubelet.nri is not None or not projection.complete or projection.at_risk or not _takes_by_count(kubelet):
+    if kubelet.runtime is not None or not projection.complete or projection.at_risk or not _takes_by_count(kubelet):
         return False
     if kubelet.memory_static and kubelet.policy is not TopologyPolicy.SINGLE_NUMA_NODE:
         return False
@@ -116,7 +118,7 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
     for admit in given.ledger.admits:
         request = steps.request(admit.pod, kubelet.rules)
         is_aligned = kubelet.policy is not TopologyPolicy.NONE and len(request.containers) == 1
-        if request.pod_level is not None or request.total_devices or request.claimed:
+        if request.pod_level is not None or request.total_devices or claimed_of(request):
             return False
         if admit.pod.demand.is_required and not is_aligned:
             return False
@@ -150,7 +152,7 @@ def _one_of_each_kind(given: ProjectionInput, start: ManagerState, uids: Collect
     kubelet, in_flight = given.kubelet, given.ledger.admits
     counts_decide = (
         kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
-        and kubelet.nri is None
+        and kubelet.runtime is None
         and _takes_by_count(kubelet)
         and not kubelet.cpu_options.full_pcpus_only
         and layout_of(kubelet).counts_suffice
@@ -183,9 +185,9 @@ def can_only_gain(
     admission from *state*, and from every state that differs from it by pods that may have exited or whose init
     containers may be over.
     """
-    if kubelet.nri is not None:
-        return request.nri is not None and request.nri.takes_no_whole_cpus and all(map(_is_certain, verdicts))
-    if len(request.containers) != 1 or request.pod_level is not None or request.total_devices or request.claimed:
+    if kubelet.runtime is not None:
+        return nri_pod(request).takes_no_whole_cpus and all(map(_is_certain, verdicts))
+    if len(request.containers) != 1 or request.pod_level is not None or request.total_devices or claimed_of(request):
         return False
     if not _takes_by_count(kubelet):
         return False

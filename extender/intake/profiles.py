@@ -78,7 +78,7 @@ def _observed(path: Path, body: bytes) -> Observation:
     except WireError as error:
         raise ProfileError(f"{path}: {error.below('report')}") from error
     observed = observation_of(report, body)
-    if observed.kubelet is not None and observed.kubelet.nri is not None:
+    if observed.kubelet is not None and observed.kubelet.runtime is not None:
         raise ProfileError(f"{path}: report: a node with the NRI topology-aware policy is no model for others")
     if not observed.is_replayable:
         first = next((each for each in report.problems if each.severity != "info"), None)

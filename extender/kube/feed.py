@@ -38,9 +38,9 @@ from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import CREATE_ERROR, PodRecord, is_long
 from extender.kubelet.caches import remembered
-from extender.kubelet.pod import Pod
 from extender.kubelet.verdict import MANAGERS_REASONS
 from extender.questions.node_context import WatchedPod
+from extender.replay.pod import Pod
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 

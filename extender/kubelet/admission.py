@@ -6,7 +6,7 @@ Rules of this file
 - A verdict that depends on a random choice of the kubelet says so (`Certainty.POSSIBLE`). The number of outcomes tried
   is limited.
 - Only this file turns a `Refusal`, or a used-up budget, into a verdict.
-- Where the NRI topology-aware policy runs, a pod that the kubelet admits is refused if one of its containers would not
+- Where the container runtime has a policy, a pod that the kubelet admits is refused if one of its containers would not
   be created. Such a pod keeps what the kubelet and the policy have given it: nothing takes it back.
 
 Mirrors: kubelet `cm/topologymanager/topology_manager.go` (Admit) and `cm/admission/errors.go`.
@@ -38,7 +38,6 @@ from extender.kubelet.verdict import (
     Verdict,
     When,
 )
-from extender.replay.creation import create_containers
 
 MAX_OUTCOMES: Final = 64
 """Limit on replays of one admission to find out whether random device choices change it."""
@@ -271,12 +270,12 @@ def create_only(kubelet: Kubelet, state: ManagerState, pod: PodRequest, budget: 
 
 
 def _created(walk: Walk, before: ManagerState) -> Outcome:
-    """The outcome for a pod that the kubelet admits; the NRI policy decides next, where it runs."""
-    verdict, policy, granted = _admitted(walk), walk.kubelet.nri, before.nri
+    """The outcome for a pod that the kubelet admits. If the container runtime has a policy, that decides next."""
+    verdict, policy, granted = _admitted(walk), walk.kubelet.runtime, before.runtime
     if policy is None or granted is None:
         return Outcome(verdict=verdict, state=walk.state, before=before)
-    created, after = create_containers(policy, granted, walk.pod, verdict, walk.state.devices, walk.budget)
-    return Outcome(verdict=created, state=replace(walk.state, nri=after), before=before)
+    created, after = policy.create(granted, walk.pod, verdict, walk.state.devices, walk.budget)
+    return Outcome(verdict=created, state=replace(walk.state, runtime=after), before=before)
 
 
 def start_pod(state: ManagerState, pod: PodRequest) -> ManagerState:
@@ -292,17 +291,17 @@ def release_pods(state: ManagerState, uids: Iterable[str]) -> ManagerState:
             cpu=cpu_manager.release(state.cpu, uid),
             memory=memory_manager.release(state.memory, uid),
             devices=device_manager.release(state.devices, uid),
-            nri=state.nri,
+            runtime=state.runtime,
         )
-    return state if state.nri is None else replace(state, nri=state.nri.release(uids))
+    return state if state.runtime is None else replace(state, runtime=state.runtime.release(uids))
 
 
 def is_indifferent(kubelet: Kubelet, pod: PodRequest) -> bool:
     """Whether this kubelet certainly admits the pod: it requests nothing that a manager aligns, and no merge panics.
 
-    Never under the NRI topology-aware policy, which places every container.
+    Never if the container runtime has a policy, which decides on every container.
     """
-    if kubelet.nri is not None or pod.pod_level is not None:
+    if kubelet.runtime is not None or pod.pod_level is not None:
         return False
     if (kubelet.cpu_static and pod.total_cpus) or (kubelet.memory_static and pod.guaranteed):
         return False

@@ -38,10 +38,6 @@ class OutOfStepsError(BudgetError):
         super().__init__(f"the replay was stopped after {steps:.0f} steps")
 
 
-class ExcessError(BudgetError):
-    """A field is too long to be read; the message names it."""
-
-
 class OutOfTimeError(BudgetError):
     """The caller's deadline has passed."""
 

@@ -10,9 +10,9 @@ from extender.kubelet.cpu_assignment import Assignment
 from extender.kubelet.hints import Distances
 from extender.kubelet.machine import Machine
 from extender.kubelet.rules import Rules
+from extender.kubelet.runtime import RuntimePolicy
 from extender.kubelet.sets import MAX_NUMA_ID
 from extender.kubelet.verdict import Certainty
-from extender.nri.state import NriPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -20,10 +20,10 @@ class Kubelet:
     """A running kubelet's constants. CPU sets are raw bits.
 
     `distances` is set only if the closer NUMA nodes win a tie. `reserved_cpus` and `reserved_physical_cpus` (all
-    threads of cores with a reserved CPU) are 0 under CPU policy none. `nri`: the NRI topology-aware policy, which
-    places containers when they are created. None if it does not run. `caveats`: of every verdict of this kubelet, such
-    as that the rules of another version are used. `borrowed`: it is that of another node, and this node is assumed to
-    have an equal one.
+    threads of cores with a reserved CPU) are 0 under CPU policy none. `runtime`: the policy of the container
+    runtime, which decides when containers are created. None if there is none. `caveats`: of every verdict of this
+    kubelet, such as that the rules of another version are used. `borrowed`: it is that of another node, and this node
+    is assumed to have an equal one.
     """
 
     machine: Machine
@@ -41,7 +41,7 @@ class Kubelet:
     reserved_physical_cpus: int
     memory_static: bool
     caveats: tuple[str, ...] = ()
-    nri: NriPolicy | None = None
+    runtime: RuntimePolicy | None = None
     borrowed: bool = False
 
     @property
@@ -64,7 +64,7 @@ class Kubelet:
         own = self.machine.identity, self.config.identity
         if self.borrowed:
             return own, self.borrowed
-        return own if self.nri is None else (own, self.nri.digest)
+        return own if self.runtime is None else (own, self.runtime.identity)
 
     @property
     def allocatable_cpus(self) -> int:

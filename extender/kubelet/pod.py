@@ -1,6 +1,6 @@
 """A pod, and what it requests from the managers of a kubelet.
 
-`Pod` is the spec as far as admission reads it, quantities as exact ints in thousandths of the base unit (the API
+`PodSpec` is a pod as far as admission reads it, quantities as exact ints in thousandths of the base unit (the API
 stores milli precision, rounded up). `PodRequest` is the same pod under one kubelet's rules, in the units of the
 managers; `resolve` computes it.
 
@@ -10,11 +10,9 @@ Mirrors: `component-helpers/resource`.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
-from extender.nri.objects import NO_METADATA, Metadata
-from extender.nri.state import NriPod
-from extender.replay.demand import NO_DEMAND, Demand
+from extender.kubelet.rules import Rules
 
 HUGEPAGES_PREFIX: Final = "hugepages-"
 INT64_MAX: Final = 2**63 - 1
@@ -26,18 +24,6 @@ class ContainerKind(StrEnum):
     INIT = "init"
     SIDECAR = "sidecar"
     APP = "app"
-
-
-class ClaimedDevice(NamedTuple):
-    """A device that a DRA driver gives. `numa`: raw bits of the NUMA nodes that it is local to, 0: not known."""
-
-    numa: int
-    is_cpus: bool = False
-    """Whether it stands for exclusive CPUs, on this NUMA node."""
-
-
-Claimed = Mapping[str, tuple[ClaimedDevice, ...]]
-"""See `PodRequest.claimed`."""
 
 
 class QOSClass(StrEnum):
@@ -67,15 +53,11 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class PodSpec:
     """A pod. `containers` in the kubelet's order: init containers and sidecars as listed, then app containers.
 
     `pod_requests_milli` / `pod_limits_milli` are `spec.resources`: None if the spec has none, empty if
-    `spec.resources` has no amounts. `created_at`: Unix seconds, None if unknown: a kubelet that starts admits older
-    pods first. `demand`: the alignment that the pod demands, which no kubelet reads. `metadata`: the parts that the NRI
-    topology-aware policy reads. `is_node_critical`: its priority class is `system-node-critical`. `claimed`: the
-    devices that DRA drivers have allocated to it on the node in question, as `PodRequest`. `weight_bytes`: about how
-    much memory it takes, with what may be parsed of its annotations; for those who keep pods.
+    `spec.resources` has no amounts.
     """
 
     uid: str
@@ -85,62 +67,6 @@ class Pod:
     pod_requests_milli: Mapping[str, int] | None = None
     pod_limits_milli: Mapping[str, int] | None = None
     status_qos: QOSClass | None = None
-    created_at: int | None = None
-    demand: Demand = NO_DEMAND
-    metadata: Metadata = NO_METADATA
-    is_node_critical: bool = False
-    claimed: Claimed = field(default_factory=dict)
-    weight_bytes: int = field(default=1500, compare=False)
-
-    @property
-    def wants_devices(self) -> bool:
-        """Whether a container requests an extended resource."""
-        return any("/" in name for container in self.containers for name in container.limits_milli)
-
-    @property
-    def has_claims(self) -> bool:
-        """Whether a container uses ResourceClaims."""
-        return any(container.claims for container in self.containers)
-
-    @property
-    def nri_shape(self) -> tuple[object, ...]:
-        """What a node with the NRI topology-aware policy reads besides `shape`; labels matter to later pods only."""
-        known = self.metadata
-        return self.namespace, tuple(sorted(known.annotations.items())), known.excess, self.is_node_critical
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """Equal for pods that differ only in names, for every kubelet and in the alignment that they demand.
-
-        Part of the key of a cached verdict.
-        """
-        return (
-            tuple(
-                (
-                    c.name,
-                    c.kind,
-                    _items(c.requests_milli),
-                    _items(c.limits_milli),
-                    None if c.allocated_milli is None else _items(c.allocated_milli),
-                    c.dra_resources,
-                )
-                for c in self.containers
-            ),
-            None if self.pod_requests_milli is None else _items(self.pod_requests_milli),
-            None if self.pod_limits_milli is None else _items(self.pod_limits_milli),
-            self.status_qos,
-            self.demand,
-            tuple(sorted(self.claimed.items())),
-        )
-
-    @property
-    def whole_shape(self) -> tuple[object, ...]:
-        """Equal for pods that differ only in names, on nodes of every kind."""
-        return self.shape, self.nri_shape
-
-
-def _items(mapping: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(mapping.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +104,8 @@ class PodRequest:
     """A pod under one kubelet's rules.
 
     `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `pod_level` is set only if the
-    managers allocate pod-level resources. `aligned` is False if no manager allocates anything for it. `nri`: the pod as
-    the NRI topology-aware policy sees it. `claimed`: the devices that DRA drivers have allocated to it, by container;
-    no manager reads it, only the pod's own demand covers it.
+    managers allocate pod-level resources. `aligned` is False if no manager allocates anything for it. No manager reads
+    `spec` and `rules`, of which it was computed: they are for a policy of the container runtime.
     """
 
     uid: str
@@ -190,9 +115,9 @@ class PodRequest:
     total_cpus: int
     total_memory_bytes: Mapping[str, int]
     total_devices: Mapping[str, int]
+    spec: PodSpec = field(repr=False)
+    rules: Rules = field(repr=False)
     pod_level: PodLevelRequest | None = None
-    nri: NriPod | None = None
-    claimed: Claimed = field(default_factory=dict)
 
     @property
     def guaranteed(self) -> bool:
@@ -206,8 +131,7 @@ class PodRequest:
 
     def copy(self, uid: str) -> "PodRequest":
         """The same request of another pod, which has *uid* as its name as well."""
-        nri = self.nri and replace(self.nri, pod=replace(self.nri.pod, id=uid, uid=uid, name=uid))
-        return replace(self, uid=uid, nri=nri)
+        return replace(self, uid=uid, name=uid)
 
 
 def value(milli: int) -> int:
@@ -215,7 +139,7 @@ def value(milli: int) -> int:
     return -(-milli // 1000)
 
 
-def has_pod_level_resources(pod: Pod) -> bool:
+def has_pod_level_resources(pod: PodSpec) -> bool:
     """Whether `spec.resources` names cpu, memory or hugepages.
 
     Source: component-helpers/resource/helpers.go, IsPodLevelResourcesSet.

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from extender.kubelet.admission import admit
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod, QOSClass
+from extender.kubelet.pod import PodSpec, QOSClass
 from extender.kubelet.resolve import qos_class, resolve
 from extender.kubelet.rules import gate_enabled
 from extender.kubelet.state import ManagerState
@@ -40,7 +40,7 @@ class Resize:
     reason: str = ""
 
 
-def resize(kubelet: Kubelet, state: ManagerState, before: Pod, after: Pod) -> Resize:
+def resize(kubelet: Kubelet, state: ManagerState, before: PodSpec, after: PodSpec) -> Resize:
     """Whether the kubelet resizes a running pod from *before* to *after*."""
     minor, gates = kubelet.rules.minor, kubelet.config.feature_gates
     if not gate_enabled(_SCALING, minor, gates):
@@ -72,7 +72,7 @@ def _infeasible(manager: str, changed: str, minor: int) -> Resize:
     return Resize(result=ResizeResult.INFEASIBLE, reason=text)
 
 
-def _changed(before: Pod, after: Pod, resource: str) -> bool:
+def _changed(before: PodSpec, after: PodSpec, resource: str) -> bool:
     return any(
         old.requests_milli.get(resource) != new.requests_milli.get(resource)
         or old.limits_milli.get(resource) != new.limits_milli.get(resource)

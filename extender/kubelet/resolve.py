@@ -1,8 +1,8 @@
 """From a pod to what it requests from the managers of a kubelet.
 
-`resolve` converts a `Pod` to a `PodRequest` under a kubelet's rules: exclusive CPUs, pinned memory and devices of each
-container, and the totals in pod scope. A PodRequest is computed once for each pod and set of rules, and used on every
-node.
+`resolve` converts a `PodSpec` to a `PodRequest` under a kubelet's rules: exclusive CPUs, pinned memory and devices of
+each container, and the totals in pod scope. A PodRequest is computed once for each pod and set of rules, and used on
+every node.
 
 Mirrors: kubelet `pkg/apis/core/v1/helper/qos`, `cm/cpumanager/policy_static.go` (guaranteedCPUs, podGuaranteedCPUs),
 `cm/memorymanager/policy_static.go` (getRequestedResources, getPodRequestedResources).
@@ -16,21 +16,20 @@ from extender.kubelet.pod import (
     Container,
     ContainerKind,
     ContainerRequest,
-    Pod,
     PodLevelRequest,
     PodRequest,
+    PodSpec,
     QOSClass,
     has_pod_level_resources,
     peak,
     value,
 )
 from extender.kubelet.rules import Rules
-from extender.replay.nri_pod import nri_pod
 
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage", "storage", "pods"})
 
 
-def qos_class(pod: Pod, rules: Rules) -> QOSClass:
+def qos_class(pod: PodSpec, rules: Rules) -> QOSClass:
     """The QoS class in a kubelet with these rules.
 
     Source: pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS and ComputePodQOS.
@@ -53,7 +52,7 @@ def qos_class(pod: Pod, rules: Rules) -> QOSClass:
     return QOSClass.GUARANTEED if guaranteed and requests == limits else QOSClass.BURSTABLE
 
 
-def _pod_level_decides_qos(pod: Pod, rules: Rules) -> bool:
+def _pod_level_decides_qos(pod: PodSpec, rules: Rules) -> bool:
     if rules.pod_level_qos_needs_amounts:
         return has_pod_level_resources(pod)
     return pod.pod_requests_milli is not None or pod.pod_limits_milli is not None
@@ -68,7 +67,7 @@ def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
         total[name] = total.get(name, 0) + amount
 
 
-def resolve(pod: Pod, rules: Rules) -> PodRequest:
+def resolve(pod: PodSpec, rules: Rules) -> PodRequest:
     """What the pod requests from the managers of a kubelet with these rules."""
     qos = qos_class(pod, rules)
     guaranteed = qos is QOSClass.GUARANTEED
@@ -86,8 +85,8 @@ def resolve(pod: Pod, rules: Rules) -> PodRequest:
         total_memory_bytes=_total_memory(containers) if pinned else {},
         total_devices=_total_devices(pod, containers, rules),
         pod_level=_pod_level(pod, pinned=pinned) if managed else None,
-        nri=nri_pod(pod, qos, rules),
-        claimed=pod.claimed,
+        spec=pod,
+        rules=rules,
     )
 
 
@@ -135,7 +134,7 @@ def _is_guaranteed_by_itself(c: Container) -> bool:
     )
 
 
-def _pod_level(pod: Pod, *, pinned: bool) -> PodLevelRequest:
+def _pod_level(pod: PodSpec, *, pinned: bool) -> PodLevelRequest:
     requests = (pod.pod_requests_milli or {}) if pinned else {}
     memory = {
         k: value(v) for k, v in sorted(requests.items()) if v > 0 and (k == "memory" or k.startswith(HUGEPAGES_PREFIX))
@@ -143,7 +142,7 @@ def _pod_level(pod: Pod, *, pinned: bool) -> PodLevelRequest:
     return PodLevelRequest(cpus=_whole_cpus(requests), memory_bytes=memory)
 
 
-def _total_devices(pod: Pod, containers: tuple[ContainerRequest, ...], rules: Rules) -> dict[str, int]:
+def _total_devices(pod: PodSpec, containers: tuple[ContainerRequest, ...], rules: Rules) -> dict[str, int]:
     """Devices of each resource for which pod scope needs hints.
 
     Source: cm/devicemanager/topology_hints.go, getPodDeviceRequest. Since 1.28 it counts sidecars as long-running, one

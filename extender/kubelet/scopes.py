@@ -218,7 +218,7 @@ def _allocate(walk: Walk, container: ContainerRequest, hint: TopologyHint) -> No
         cpu = cpu_manager.allocate(kubelet, cpu, pod, container, affinity, budget)
         memory = memory_manager.allocate(kubelet, memory, pod, container, affinity, budget, preferred=hint.preferred)
     finally:
-        walk.state = ManagerState(cpu=cpu, memory=memory, devices=devices, nri=walk.state.nri)
+        walk.state = ManagerState(cpu=cpu, memory=memory, devices=devices, runtime=walk.state.runtime)
     if walk.trace.listening:
         _tell_allocated(walk, container)
 

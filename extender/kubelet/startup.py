@@ -36,8 +36,6 @@ from extender.kubelet.state import (
     MemoryState,
     NUMANodeMemory,
 )
-from extender.nri.events import start as start_policy
-from extender.nri.state import NriState
 
 E = TypeVar("E", TopologyPolicy, Scope)
 
@@ -282,7 +280,7 @@ def initial_state(kubelet: Kubelet, devices: Mapping[str, Mapping[str, Device]])
         cpu=CPUState(default=shared if kubelet.cpu_static else 0),
         memory=MemoryState(nodes=default_memory_nodes(kubelet) if kubelet.memory_static else ()),
         devices=DeviceState.of(devices),
-        nri=None if kubelet.nri is None else NriState(start_policy(kubelet.nri.setup)),
+        runtime=None if kubelet.runtime is None else kubelet.runtime.start(),
     )
 
 

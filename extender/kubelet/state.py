@@ -8,11 +8,9 @@ Rules of this file
 Mirrors: kubelet `cm/{cpumanager,memorymanager}/state`, `cm/devicemanager/pod_devices.go`.
 """
 
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Collection, Hashable, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
-
-from extender.nri.state import NriState
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -243,28 +241,43 @@ def held_devices(
     return {resource: frozenset(ids) for resource, ids in held.items()}
 
 
+class RuntimeGrants(Protocol):
+    """What containers hold of a policy of the container runtime (`runtime.RuntimePolicy`). A value."""
+
+    @property
+    def key(self) -> Hashable:
+        """See the rules of this file."""
+
+    @property
+    def pod_uids(self) -> frozenset[str]:
+        """Every pod that holds anything."""
+
+    def release(self, uids: Collection[str]) -> Self:
+        """The grants after these pods are gone. Unknown pods are ignored."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerState:
-    """All three managers of one node, and what the NRI topology-aware policy has granted.
+    """All three managers of one node, and what a policy of the container runtime has granted.
 
-    `nri`: None if the policy does not run, or its grants are not known.
+    `runtime`: None if there is no such policy, or its grants are not known.
     """
 
     cpu: CPUState
     memory: MemoryState
     devices: DeviceState
-    nri: NriState | None = None
+    runtime: RuntimeGrants | None = None
 
     @property
     def key(self) -> tuple[object, object, object, object]:
         """Equal for states that give a new pod the same verdict."""
-        return self.cpu.key, self.memory.key, self.devices.key, None if self.nri is None else self.nri.key
+        return self.cpu.key, self.memory.key, self.devices.key, None if self.runtime is None else self.runtime.key
 
     @property
     def pod_uids(self) -> frozenset[str]:
         """Every pod that holds anything."""
         uids = frozenset(self.cpu.entries) | frozenset(self.memory.entries) | frozenset(self.devices.entries)
-        return uids if self.nri is None else uids | self.nri.pod_uids
+        return uids if self.runtime is None else uids | self.runtime.pod_uids
 
     def knows(self, uid: str) -> bool:
         """Whether the pod holds anything, or is the one admitted last: its admission would not be that of a new pod."""

@@ -5,13 +5,11 @@ Mirrors: kubelet `cm/admission/errors.go` (GetPodAdmitResult) and the error type
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from extender.kubelet.state import Block
-from extender.nri.admission import PlacedContainer
-from extender.nri.books import Grant
 
 
 class Certainty(StrEnum):
@@ -42,14 +40,6 @@ class Reason(StrEnum):
     """Not a status: the kubelet would crash on this admission."""
     KUBELET_HANG = "KubeletHang"
     """Not a status: the kubelet would loop forever on this admission."""
-    NRI_CPU = "NRINotEnoughCPU"
-    """Not a status, like the others of the NRI topology-aware policy: a container ends in `CreateContainerError`."""
-    NRI_MEMORY = "NRINotEnoughMemory"
-    NRI_STRICT_HINT = "NRIStrictTopologyHint"
-    NRI_STRICT_ISOLATION = "NRINotEnoughIsolatedCPUs"
-    NRI_ANNOTATION = "NRIBadAnnotation"
-    NRI_CRASH = "NRIPluginCrash"
-    """The plugin's process would end. The runtime then creates containers without it."""
     REPLAY_STEPS = "ReplayOutOfSteps"
     """Not a status: the replay took more steps than that of any real node. The kubelet may admit the pod."""
     REPLAY_TIME = "ReplayOutOfTime"
@@ -69,8 +59,8 @@ class Provider(StrEnum):
     CPU = "cpu"
     MEMORY = "memory"
     DEVICE = "device"
-    NRI = "nri"
-    """The NRI topology-aware policy, which decides when a container is created."""
+    RUNTIME = "nri"
+    """A policy of the container runtime, which decides when a container is created: a plugin of NRI."""
 
 
 class When(StrEnum):
@@ -101,46 +91,32 @@ class Placement:
     devices_random: frozenset[str] = frozenset()
 
 
-def _with_grant(placement: Placement, grant: Grant) -> Placement:
-    memory = (Block(grant.memory_nodes, "memory", grant.memory_bytes),) if grant.memory_bytes else ()
-    return replace(placement, cpus=placement.cpus or grant.exclusive, memory=placement.memory or memory)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
     """The managers admit the pod. `placements` by container name, in the kubelet's order; `pod_cpus` its bubble.
 
-    `caveats` are assumptions of the verdict. Empty: it depends only on the node's report. `nri`: where the NRI
-    topology-aware policy puts the containers, in the order of their creation.
+    `caveats` are assumptions of the verdict. Empty: it depends only on the node's report. `granted`: what a
+    policy of the container runtime gives to the containers, in the order of their creation, as that policy says it.
     """
 
     placements: Mapping[str, Placement]
     certainty: Certainty = Certainty.EXACT
     pod_cpus: int = 0
     caveats: tuple[str, ...] = ()
-    nri: tuple[PlacedContainer, ...] = ()
-
-    @property
-    def whole_placements(self) -> Mapping[str, Placement]:
-        """`placements`, with what the NRI policy grants where the kubelet's managers give nothing."""
-        granted = {placed.name: placed.grant for placed in self.nri}
-        return {
-            name: placement if (grant := granted.get(name)) is None else _with_grant(placement, grant)
-            for name, placement in self.placements.items()
-        }
+    granted: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
     """The managers refuse the pod.
 
-    `message` is the kubelet's own. `container` None when the whole pod was refused (pod scope). `wanted` / `had` are in
-    units of `resource` (CPUs, bytes, devices) where the refusal is about an amount. `caveats` as of `Admitted`.
-    `alternatives`: other messages that the kubelet may give instead, because it visits device resources in random
-    order.
+    `reason`: a `Reason`, or one of a policy of the container runtime. `message` is the kubelet's own. `container` None
+    when the whole pod was refused (pod scope). `wanted` / `had` are in units of `resource` (CPUs, bytes, devices) where
+    the refusal is about an amount. `caveats` as of `Admitted`. `alternatives`: other messages that the kubelet may give
+    instead, because it visits device resources in random order.
     """
 
-    reason: Reason
+    reason: StrEnum
     message: str
     provider: Provider
     container: str | None = None

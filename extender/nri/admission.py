@@ -8,7 +8,7 @@ before the next unless it is a sidecar, then the others in the order of the spec
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import TypeAlias
 
 from extender.kubelet.budget import MAX_STEPS, Budget, BudgetError
@@ -29,8 +29,11 @@ class NriContainerKind(Enum):
     APP = "app"
 
 
-class NriReason(Enum):
-    """Why a pod would not run. All but the first two leave the pod in `CreateContainerError`."""
+class NriReason(StrEnum):
+    """Why a pod would not run. All but the first two leave the pod in `CreateContainerError`.
+
+    CRASH: the plugin's process would end. The runtime then creates containers without it.
+    """
 
     KUBELET = "KubeletRefuses"
     CRASH = "NRIPluginCrash"

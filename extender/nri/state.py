@@ -9,7 +9,7 @@ Rules of this file
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 
-from extender.kubelet.budget import MAX_STEPS, Budget, ExcessError
+from extender.kubelet.budget import MAX_STEPS, Budget, BudgetError
 from extender.nri.admission import (
     Granted,
     NriContainerKind,
@@ -27,6 +27,10 @@ from extender.nri.objects import Pod, QoS
 from extender.nri.pinning import NOTHING
 from extender.nri.placing import release_all
 from extender.nri.requests import names_interrupts
+
+
+class ExcessError(BudgetError):
+    """A field is too long to be read; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

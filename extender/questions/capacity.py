@@ -152,7 +152,7 @@ class Capacity:
     def _is_known(self, subject: Subject) -> bool:
         """Whether verdicts are possible. Only classes with missing state are checked."""
         node_class = subject.node_class
-        if Provider.NRI in node_class.hidden:
+        if Provider.RUNTIME in node_class.hidden:
             return False
         if not (node_class.hidden or node_class.stale):
             return True
@@ -166,7 +166,7 @@ class Capacity:
         requests = [shape.request(kubelet.rules) for shape in self._shapes]
         if all(is_indifferent(kubelet, request) for request in requests) and not any(self._demands):
             return _Rest(most, ENOUGH), {Alignment.NOT_MANAGED: most}
-        if len(states) == 1 and kubelet.nri is None and not any(shape.pod.demand.fault for shape in self._shapes):
+        if len(states) == 1 and kubelet.runtime is None and not any(shape.pod.demand.fault for shape in self._shapes):
             key = self._known_kubelet(kubelet).number, states[0].key, most
             with suppress(IdsDecideError):
                 if key not in self._by_state:

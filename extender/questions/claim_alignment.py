@@ -20,10 +20,10 @@ from typing import Final
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod
 from extender.kubelet.verdict import Certainty
 from extender.questions.dynamic_devices import DynamicDevice
 from extender.replay.alignment import NOTHING, Alignment, Spread, alignment_of_outcome
+from extender.replay.pod import Pod
 from extender.scheduling.demands import are_all_known
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.scoring import MAX_SCORE

@@ -15,7 +15,7 @@ from extender.kubelet.admission import Outcome, admit
 from extender.kubelet.budget import BudgetError
 from extender.kubelet.config import TopologyPolicy
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import format_list, iter_bits
 from extender.kubelet.startup import format_page_size
@@ -26,7 +26,9 @@ from extender.nri.comparison import PoolComparison, compare_pools
 from extender.questions.demands import demand_fault
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import Nearest, nearest
-from extender.replay.creation import with_devices
+from extender.replay.creation import grants_of, policy_of, with_devices
+from extender.replay.nri_pod import nri_pod
+from extender.replay.pod import Pod
 from extender.scheduling.pod_shape import SHAPE_UID
 from extender.scheduling.totals import format_bytes
 from extender.wire.verdicts import wanted_to_json
@@ -78,10 +80,10 @@ def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = T
 
 def _pools(kubelet: Kubelet, outcome: Outcome, request: PodRequest) -> tuple[PoolComparison, ...]:
     """Empty if the kubelet refuses the pod, or the replay of a decision takes too many steps."""
-    policy, state, pod = kubelet.nri, outcome.before.nri, request.nri
-    if isinstance(outcome.verdict, Rejected) and outcome.verdict.provider is not Provider.NRI:
+    policy, state, pod = policy_of(kubelet), grants_of(outcome.before), nri_pod(request)
+    if isinstance(outcome.verdict, Rejected) and outcome.verdict.provider is not Provider.RUNTIME:
         return ()
-    if policy is None or state is None or pod is None or pod.excess:
+    if policy is None or state is None or pod.excess:
         return ()
     if isinstance(outcome.verdict, Admitted):
         pod = with_devices(policy, pod, outcome.verdict, outcome.state.devices)
@@ -98,7 +100,7 @@ def first_fault(
         return _crash(kubelet, verdict)
     if is_given_up(verdict):
         return f"The verdict is unknown: {verdict.message}."
-    if verdict.provider is Provider.NRI:
+    if verdict.provider is Provider.RUNTIME:
         return f"{_who(verdict)} would fail to start, because the NRI policy refuses it: {verdict.message}."
     if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
         return _in_allocation(kubelet, state, request, verdict)

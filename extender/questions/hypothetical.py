@@ -22,10 +22,10 @@ from extender.kubelet.machine import Machine
 from extender.kubelet.observed import contradictions
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import UnknownVersionError, gate_fault, parse_minor
+from extender.kubelet.runtime import RuntimePolicy
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider, Rejected
-from extender.nri.state import NriPolicy
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Taint
 from extender.questions.subjects import Subject
 from extender.replay.possible_states import PossibleStates
@@ -68,7 +68,7 @@ class _Base:
     hidden: frozenset[Provider] = NOTHING_HIDDEN
     around: NodeContext = NOTHING_KNOWN
     facts: Mapping[str, object]
-    nri: NriPolicy | None = None
+    runtime: RuntimePolicy | None = None
 
 
 def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -> Subject:
@@ -81,7 +81,7 @@ def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -
     config = changed_config(base.config, node, path)
     _check_gates(config, base.config if node.machine is None else None, path)
     kubelet = _start(base.machine, config, path)
-    kubelet = replace(kubelet, nri=base.nri, caveats=(*kubelet.caveats, *_gate_caveats(config, base, node)))
+    kubelet = replace(kubelet, runtime=base.runtime, caveats=(*kubelet.caveats, *_gate_caveats(config, base, node)))
     devices = base.devices if node.devices is None else devices_from_json(node.devices, f"{path}.devices")
     empty = initial_state(kubelet, devices)
     is_empty = node.empty or base.state is None
@@ -155,7 +155,7 @@ def _of_live(name: str, path: str, find_live: FindLive) -> _Base:
         hidden=subject.node_class.hidden,
         around=subject.around,
         facts=subject.facts,
-        nri=subject.kubelet.nri,
+        runtime=subject.kubelet.runtime,
     )
 
 
@@ -179,7 +179,7 @@ def _of_report(node: HypotheticalNode, path: str) -> _Base:
         state=release_pods(report.state, sorted(report.not_counted)),
         hidden=report.hidden,
         facts={"pods": [{"uid": p.uid, "namespace": p.namespace, "name": p.name} for p in report.pods or ()]},
-        nri=report.kubelet.nri,
+        runtime=report.kubelet.runtime,
     )
 
 
@@ -255,7 +255,7 @@ def _carried(base: _Base, kubelet: Kubelet, empty: ManagerState, node: Hypotheti
         cpu=base.state.cpu if kubelet.cpu_static else empty.cpu,
         memory=base.state.memory if kubelet.memory_static else empty.memory,
         devices=devices,
-        nri=base.state.nri,
+        runtime=base.state.runtime,
     )
     for provider, error in contradictions(kubelet, state):
         if provider not in base.hidden:

@@ -13,11 +13,13 @@ from typing import Final
 import orjson
 
 from extender.kubelet.caches import remembered
-from extender.kubelet.pod import Container, ContainerKind, Pod, QOSClass
+from extender.kubelet.pod import Container, ContainerKind, QOSClass
 from extender.kubelet.state import ManagerState
 from extender.nri.objects import QoS
 from extender.questions.node_context import WatchedPod
 from extender.questions.subjects import Subject
+from extender.replay.creation import grants_of
+from extender.replay.pod import Pod
 from extender.scheduling.totals import add, pod_requests
 from extender.wire.errors import WireError
 from extender.wire.groups import Group, group_of
@@ -201,9 +203,10 @@ def _rebuilt(state: ManagerState, uid: str, name: tuple[str, str]) -> NodePod:
 
 def _granted(state: ManagerState, uid: str) -> tuple[Mapping[str, Mapping[str, int]], QoS]:
     """What the NRI policy has granted the containers of a pod, in thousandths, and the pod's class."""
-    if state.nri is None:
+    known = grants_of(state)
+    if known is None:
         return {}, QoS.UNKNOWN
-    books = state.nri.node.books
+    books = known.node.books
     pod = books.pods.get(uid)
     granted = {
         books.containers[id_].name: {

@@ -18,6 +18,7 @@ from extender.nri.counts import NriCounts, PoolCounts
 from extender.nri.machine import DRAM, HBM, PMEM
 from extender.nri.pools import Pool
 from extender.nri.state import NriState
+from extender.replay.creation import grants_of
 
 TYPE_NAMES: Final = {DRAM: "DRAM", PMEM: "PMEM", HBM: "HBM"}
 
@@ -83,8 +84,8 @@ def pools_of(record: NodeRecord, *, grants: bool = False) -> tuple[PoolRoom, ...
 
     *grants*: with what each container holds.
     """
-    if record.state is not None and record.state.nri is not None:
-        return _pools_of_state(record.state.nri, grants=grants)
+    if record.state is not None and (granted := grants_of(record.state)) is not None:
+        return _pools_of_state(granted, grants=grants)
     published = _published(record)
     return () if published is None else _pools_of_counts(published)
 
@@ -94,8 +95,8 @@ def root_room(record: NodeRecord) -> tuple[int, int, int, int] | None:
 
     None if the node does not run the policy, or nothing is known of its pools. Isolated CPUs count.
     """
-    if record.state is not None and record.state.nri is not None:
-        books = record.state.nri.node.books
+    if record.state is not None and (granted := grants_of(record.state)) is not None:
+        books = granted.node.books
         root, machine = books.setup.tree.root, books.setup.topology.machine
         left = max(0, books.allocatable_now()[root.id]) + 1000 * books.isolated[root.id].bit_count()
         free = max(0, books.memory.free_bytes(machine.memory_nodes))
@@ -245,9 +246,9 @@ def numa_room_of(state: ManagerState) -> dict[int, tuple[int, int]]:
 
     Empty without the policy. Both are at most what every pool around the node has left.
     """
-    if state.nri is None:
+    if (granted := grants_of(state)) is None:
         return {}
-    books = state.nri.node.books
+    books = granted.node.books
     available, pools = books.allocatable_now(), books.setup.tree.pools
     free = [books.memory.free_bytes(nodes) for nodes in map(_memory_nodes, pools)]
     return {
@@ -268,9 +269,9 @@ def _memory_nodes(pool: Pool) -> int:
 
 def policy_free_cpus(state: ManagerState) -> int:
     """The whole CPUs that the policy can still grant on the node."""
-    if state.nri is None:
+    if (granted := grants_of(state)) is None:
         return 0
-    books = state.nri.node.books
+    books = granted.node.books
     return _whole_cpus(books, books.setup.tree.root, -1, books.allocatable_now())
 
 

@@ -144,7 +144,7 @@ class PlacementPlan:
         if around.requested_milli is not None:
             around = replace(around, requested_milli=add(around.requested_milli, wanted))
         node.subject = replace(node.subject, around=around)
-        if kubelet is None or not node.states or Provider.NRI in node.node_class.hidden:
+        if kubelet is None or not node.states or Provider.RUNTIME in node.node_class.hidden:
             return None, None
         request = shape.request(kubelet.rules)
         outcomes = admit_in_all(kubelet, node.states, request, max_replays=MAX_REPLAYS_A_POD)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from extender.kubelet.pod import ContainerKind, Pod
+from extender.kubelet.pod import ContainerKind
 from extender.kubelet.resize import Resize, ResizeResult, resize
 from extender.kubelet.state import ManagerState
 from extender.nri.books import Grant
@@ -15,6 +15,8 @@ from extender.nri.state import NriState
 from extender.questions.node_pods import NodePod, without
 from extender.questions.subjects import Subject
 from extender.questions.what_if import NodeWhatIf, what_if
+from extender.replay.creation import grants_of
+from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import add, format_milli, pod_requests, shortages
 from extender.wire.workloads import PodWorkload
@@ -84,7 +86,8 @@ def resize_check(
     found = resize(kubelet, state, pod.workload.pod, after.pod)
     if found.result in (ResizeResult.FITS, ResizeResult.DEFERRED):  # otherwise the totals do not matter
         found = _fit(subject, pod, after) or found
-    policy = None if state.nri is None else _by_policy(state.nri, pod, after, container)
+    known = grants_of(state)
+    policy = None if known is None else _by_policy(known, pod, after, container)
     if policy is not None and policy.refusal is not None and found.result is ResizeResult.FITS:
         found = Resize(result=ResizeResult.DEFERRED, reason=f"{POLICY_REFUSES}: {policy.reason}")
     return ResizeAnswer(
@@ -99,8 +102,8 @@ def resize_check(
 
 def _cpus_of(state: ManagerState, uid: str, container: str) -> int:
     held = state.cpu.entries.get(uid, {}).get(container, 0)
-    if state.nri is not None:
-        _, granted, _ = state.nri.held_by(uid).get(container, ("", 0, 0))
+    if (known := grants_of(state)) is not None:
+        _, granted, _ = known.held_by(uid).get(container, ("", 0, 0))
         held |= granted
     return held
 

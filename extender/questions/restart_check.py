@@ -91,7 +91,7 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
     if fault := _gate_fault(kubelet.config, config):
         return RestartedNode(subject=subject, config=config, config_error=f"featureGates: {fault}")
     try:
-        new = replace(start(kubelet.machine, config), nri=kubelet.nri)
+        new = replace(start(kubelet.machine, config), runtime=kubelet.runtime)
     except KubeletConfigError as error:
         return RestartedNode(subject=subject, config=config, config_error=f"{error.field}: {error.reason}")
     everything, totals = pods_of(subject), _Totals(subject, kubelet, new)

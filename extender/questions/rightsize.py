@@ -14,7 +14,7 @@ from typing import Final
 
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import ContainerKind, Pod
+from extender.kubelet.pod import ContainerKind
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state
 from extender.kubelet.state import MemoryState
@@ -23,6 +23,7 @@ from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.resize_check import resized
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
+from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.judge import Judge
 from extender.wire.workloads import PodWorkload

@@ -15,13 +15,14 @@ from typing import Final, NamedTuple
 from extender.kubelet.admission import admit
 from extender.kubelet.config import KubeletConfigError, Scope, TopologyPolicy
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Container, Pod
+from extender.kubelet.pod import Container
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.questions.free_room import NUMARoom, numa_room
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
+from extender.replay.pod import Pod
 from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.totals import format_bytes, format_milli
 
@@ -221,7 +222,7 @@ def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[Suggestion]:
     ]
     for kind, now, instead, change in changes:
         try:
-            other = replace(start(kubelet.machine, replace(kubelet.config, **change)), nri=kubelet.nri)  # type: ignore[arg-type]
+            other = replace(start(kubelet.machine, replace(kubelet.config, **change)), runtime=kubelet.runtime)  # type: ignore[arg-type]
         except KubeletConfigError:
             continue
         fit = search.fits(pod, other)

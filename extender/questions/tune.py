@@ -24,7 +24,6 @@ from typing import Final
 from extender.kubelet.admission import admit, start_pod
 from extender.kubelet.config import KubeletConfig, KubeletConfigError, ReservedMemory
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import iter_bits
 from extender.kubelet.startup import initial_state, start
@@ -34,6 +33,7 @@ from extender.questions.restart_check import allocatable_after
 from extender.questions.subjects import Subject
 from extender.questions.tune_front import Change, Measures, Trial, Tuned, front, guarantee_of, t_value
 from extender.replay.alignment import Alignment, alignment_of_outcome
+from extender.replay.pod import Pod
 from extender.scheduling.totals import add, exceeds, pod_requests
 from extender.wire.workloads import PodWorkload
 

@@ -12,7 +12,6 @@ from typing import Final, Literal
 
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.admission import MAX_OUTCOMES
-from extender.kubelet.pod import Pod
 from extender.kubelet.trace import RefusedHints
 from extender.kubelet.verdict import Certainty, Provider, Rejected, Verdict, When
 from extender.questions.claim_alignment import (
@@ -30,6 +29,7 @@ from extender.questions.scheduler_checks import SchedulerAnswer, check_node
 from extender.questions.subjects import Subject, candidates_of
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
+from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
@@ -85,7 +85,7 @@ class NodeWhatIf:
     @property
     def _hides_policy(self) -> bool:
         """Whether only the kubelet has answered, and the grants of the NRI policy, which decides next, are unknown."""
-        return Provider.NRI in self.subject.node_class.hidden
+        return Provider.RUNTIME in self.subject.node_class.hidden
 
     @property
     def alignment(self) -> PodAlignment | None:

@@ -26,6 +26,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.state import Device
 from extender.kubelet.verdict import Admitted, Placement
+from extender.replay.creation import whole_placements
 
 Devices = Mapping[str, Mapping[str, Device]]
 """All devices of a node, by resource and id."""
@@ -134,7 +135,7 @@ def alignment_of_outcome(kubelet: Kubelet, outcome: Outcome) -> PodAlignment | N
 def alignment_of_verdict(kubelet: Kubelet, verdict: Admitted, devices: Devices) -> PodAlignment:
     """The alignment of a pod that the kubelet admits so. *devices*: all of the node."""
     together = kubelet.scope is Scope.POD and kubelet.policy is not TopologyPolicy.NONE
-    placements = verdict.whole_placements if kubelet.nri is not None else verdict.placements
+    placements = whole_placements(verdict)
     return alignment_of(placements, kubelet.machine, devices, together=together)
 
 

@@ -2,21 +2,28 @@
 
 The kubelet does not know of the policy. A container that the policy refuses stays in `CreateContainerError`, and the
 kubelet tries to create it for ever (`kuberuntime_manager.go` doBackOff knows only containers that existed).
+
+This file joins the two: `NriRuntime` is the policy as the kubelet's replay asks it (`runtime.RuntimePolicy`), and
+`policy_of`, `grants_of` and `placed_by` find what the kubelet's values carry along of it.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.kubelet.budget import Budget
+from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.sets import format_list
-from extender.kubelet.state import DeviceState, ManagerState
-from extender.kubelet.verdict import Admitted, Certainty, Provider, Reason, Rejected, Verdict, When
-from extender.nri.admission import NriVerdict
+from extender.kubelet.state import Block, DeviceState, ManagerState, RuntimeGrants
+from extender.kubelet.verdict import Admitted, Certainty, Placement, Provider, Rejected, Verdict, When
+from extender.nri.admission import NriVerdict, PlacedContainer
+from extender.nri.books import Grant
 from extender.nri.events import start
 from extender.nri.objects import Hint
 from extender.nri.state import NriPod, NriPolicy, NriState
 from extender.nri.verdict import Refusal
+from extender.replay.nri_pod import nri_pod
 
 DEVICES: Final = (
     "the files of its devices are assumed to be on the NUMA nodes that the device plugin reports; the NRI policy looks "
@@ -29,41 +36,89 @@ _NEVER: Final = frozenset({Refusal.SLICE, Refusal.FRACTION, Refusal.OFFER, Refus
 """Refusals that are final if an empty node has them: no pool has more than the root of an empty node."""
 
 
-def create_containers(
-    policy: NriPolicy, state: NriState, pod: PodRequest, admitted: Admitted, devices: DeviceState, budget: Budget
-) -> tuple[Verdict, NriState]:
-    """The verdict on a pod that the kubelet has *admitted*, and the grants after it.
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class NriRuntime(NriPolicy):
+    """The policy of a node, as the kubelet's replay asks it."""
 
-    *devices*: with those that it has assigned to the pod. The pod is refused only if it is without their hints as well.
+    @property
+    def identity(self) -> str:
+        """See `RuntimePolicy`."""
+        return self.digest
 
-    Raises:
-        BudgetError: the replay takes more steps than *budget* has.
-    """
-    assert pod.nri is not None
-    hinted = with_devices(policy, pod.nri, admitted, devices)
-    created, after = state.admit(hinted, budget)
-    if created.reason is not None and hinted is not pod.nri:
-        created, after = state.admit(pod.nri, budget)
-    doubts = ((DEVICES,) if pod.total_devices else ()) + ((OTHERS,) if pod.nri.names_others else ())
-    if policy.setup.config.limits_interrupts and pod.nri.names_interrupts:
-        doubts += (INTERRUPTS,)
-    if policy.setup.config.uses_speed_select and not pod.nri.takes_no_whole_cpus:
-        doubts += (SPEED_SELECT,)
-    doubts += policy.doubts
-    certainty = Certainty.POSSIBLE if doubts else admitted.certainty
-    caveats = (*admitted.caveats, *doubts)
-    if created.reason is None:
-        return replace(admitted, nri=created.placed, certainty=certainty, caveats=caveats), after
-    rejected = Rejected(
-        reason=Reason(created.reason.value),
-        message=created.detail,
-        provider=Provider.NRI,
-        container=created.container,
-        when=When.NEVER if _is_final(policy, pod.nri, created, budget) else When.NOW,
-        certainty=certainty,
-        caveats=caveats,
-    )
-    return rejected, after
+    def start(self) -> NriState:
+        """See `RuntimePolicy`."""
+        return NriState(start(self.setup))
+
+    def create(
+        self, granted: RuntimeGrants, pod: PodRequest, admitted: Admitted, devices: DeviceState, budget: Budget
+    ) -> tuple[Verdict, RuntimeGrants]:
+        """See `RuntimePolicy`. The pod is refused only if it is without the hints of its devices as well."""
+        assert isinstance(granted, NriState)
+        asked = nri_pod(pod)
+        hinted = with_devices(self, asked, admitted, devices)
+        created, after = granted.admit(hinted, budget)
+        if created.reason is not None and hinted is not asked:
+            created, after = granted.admit(asked, budget)
+        doubts = _doubts(self, pod, asked)
+        certainty = Certainty.POSSIBLE if doubts else admitted.certainty
+        caveats = (*admitted.caveats, *doubts)
+        if created.reason is None:
+            return replace(admitted, granted=created.placed, certainty=certainty, caveats=caveats), after
+        rejected = Rejected(
+            reason=created.reason,
+            message=created.detail,
+            provider=Provider.RUNTIME,
+            container=created.container,
+            when=When.NEVER if _is_final(self, asked, created, budget) else When.NOW,
+            certainty=certainty,
+            caveats=caveats,
+        )
+        return rejected, after
+
+
+def policy_of(kubelet: Kubelet) -> NriPolicy | None:
+    """The policy of the kubelet's node. None if it does not run."""
+    return kubelet.runtime if isinstance(kubelet.runtime, NriPolicy) else None
+
+
+def grants_of(state: ManagerState) -> NriState | None:
+    """What the policy has granted on a node. None if it does not run, or its grants are not known."""
+    return state.runtime if isinstance(state.runtime, NriState) else None
+
+
+def grant_count(state: ManagerState) -> int:
+    """How many containers hold a grant."""
+    granted = grants_of(state)
+    return 0 if granted is None else len(granted.node.books.grants)
+
+
+def placed_by(verdict: Admitted) -> tuple[PlacedContainer, ...]:
+    """Where the policy puts the containers, in the order of their creation. Empty if it does not run."""
+    return tuple(each for each in verdict.granted if isinstance(each, PlacedContainer))
+
+
+def whole_placements(verdict: Admitted) -> Mapping[str, Placement]:
+    """The placements by container, with what the policy grants where the kubelet's managers give nothing."""
+    granted = {placed.name: placed.grant for placed in placed_by(verdict)}
+    return {
+        name: placement if (grant := granted.get(name)) is None else _with_grant(placement, grant)
+        for name, placement in verdict.placements.items()
+    }
+
+
+def _with_grant(placement: Placement, grant: Grant) -> Placement:
+    memory = (Block(grant.memory_nodes, "memory", grant.memory_bytes),) if grant.memory_bytes else ()
+    return replace(placement, cpus=placement.cpus or grant.exclusive, memory=placement.memory or memory)
+
+
+def _doubts(policy: NriPolicy, pod: PodRequest, asked: NriPod) -> tuple[str, ...]:
+    """Why the node's plugin may decide otherwise than the replay."""
+    found = ((DEVICES,) if pod.total_devices else ()) + ((OTHERS,) if asked.names_others else ())
+    if policy.setup.config.limits_interrupts and asked.names_interrupts:
+        found += (INTERRUPTS,)
+    if policy.setup.config.uses_speed_select and not asked.takes_no_whole_cpus:
+        found += (SPEED_SELECT,)
+    return found + policy.doubts
 
 
 def with_devices(policy: NriPolicy, pod: NriPod, admitted: Admitted, devices: DeviceState) -> NriPod:
@@ -98,9 +153,10 @@ def init_phases(state: ManagerState, pod: PodRequest, budget: Budget) -> tuple[M
     Raises:
         BudgetError: the replay takes more steps than *budget* has.
     """
-    if state.nri is None or pod.nri is None:
-        return ()
-    return tuple(replace(state, nri=phase) for phase in state.nri.init_phases(pod.nri, budget))
+    granted = grants_of(state)
+    return (
+        () if granted is None else tuple(replace(state, runtime=p) for p in granted.init_phases(nri_pod(pod), budget))
+    )
 
 
 def _is_final(policy: NriPolicy, pod: NriPod, created: NriVerdict, budget: Budget) -> bool:

@@ -28,10 +28,11 @@ from typing import NamedTuple
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
-from extender.kubelet.pod import ClaimedDevice, PodRequest
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.sets import iter_bits
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
+from extender.replay.creation import grants_of
 from extender.replay.demand import (
     CPU,
     DEVICES,
@@ -42,6 +43,7 @@ from extender.replay.demand import (
     DemandScope,
     MemoryDemand,
 )
+from extender.replay.pod import ClaimedDevice, claimed_of
 
 
 class Breach(Enum):
@@ -115,8 +117,9 @@ def broken_in_state(
     uid = request.uid
     cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})
     devices = state.devices.entries.get(uid, {})
-    pinned = {} if state.nri is None else state.nri.pinned(uid)
-    held = {}
+    granted = grants_of(state)
+    pinned = {} if granted is None else granted.pinned(uid)
+    held, claimed = {}, claimed_of(request)
     for container in request.containers:
         name = container.name
         exclusive, nodes = pinned.get(name, (0, 0))
@@ -126,7 +129,7 @@ def broken_in_state(
             tuple([*blocks, nodes] if nodes else blocks),
             tuple(_local_nodes(devices.get(name, {}), state)),
         )
-        held[name] = with_claimed(machine, placed, request.claimed.get(name, ()))
+        held[name] = with_claimed(machine, placed, claimed.get(name, ()))
     of_pod = tuple([block.mask for block in state.memory.pod_entries.get(uid, ())])
     shared = Held(*_of_cpus(machine, state.cpu.pod_entries.get(uid, 0)), of_pod)
     return broken_by(demand, machine, request, held, shared)
@@ -156,7 +159,8 @@ def broken_by(
 
 def broken_by_claims(demand: Demand, machine: Machine, request: PodRequest) -> BrokenDemand | None:
     """The same for a pod that gets nothing but what DRA drivers have allocated to it."""
-    held = {c.name: with_claimed(machine, NOTHING_HELD, request.claimed.get(c.name, ())) for c in request.containers}
+    claimed = claimed_of(request)
+    held = {c.name: with_claimed(machine, NOTHING_HELD, claimed.get(c.name, ())) for c in request.containers}
     return broken_by(demand, machine, request, held)
 
 

@@ -1,31 +1,33 @@
 """A pod as the NRI topology-aware policy sees it: the amounts that the kubelet passes to the container runtime."""
 
-from extender.kubelet.pod import Container, ContainerKind, Pod, QOSClass, has_pod_level_resources, peak, value
+from extender.kubelet.pod import Container, ContainerKind, PodRequest, PodSpec, has_pod_level_resources, peak, value
 from extender.kubelet.rules import Rules
 from extender.nri.admission import NriContainerKind, UnplacedContainer
+from extender.nri.objects import NO_METADATA, QoS
 from extender.nri.objects import Pod as PolicyPod
-from extender.nri.objects import QoS
 from extender.nri.state import NriPod
+from extender.replay.pod import Pod
 
 
-def nri_pod(pod: Pod, qos: QOSClass, rules: Rules) -> NriPod:
-    """The pod, of QoS class *qos*, as a kubelet with these rules passes it to the runtime."""
-    metadata = pod.metadata
+def nri_pod(request: PodRequest) -> NriPod:
+    """The pod as the kubelet whose request it is passes it to the runtime."""
+    spec, rules = request.spec, request.rules
+    metadata, is_critical = (spec.metadata, spec.is_node_critical) if isinstance(spec, Pod) else (NO_METADATA, False)
     seen = PolicyPod(
-        id=pod.uid,
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        qos=QoS(qos.value),
+        id=request.uid,
+        uid=request.uid,
+        namespace=spec.namespace,
+        name=request.name,
+        qos=QoS(request.qos.value),
         labels=metadata.labels,
         annotations=metadata.annotations,
         device_nodes={},
         late=metadata.late,
     )
-    return NriPod(seen, _containers(pod, rules), metadata.excess)
+    return NriPod(seen, _containers(spec, rules, is_critical=is_critical), metadata.excess)
 
 
-def _containers(pod: Pod, rules: Rules) -> tuple[UnplacedContainer, ...]:
+def _containers(pod: PodSpec, rules: Rules, *, is_critical: bool) -> tuple[UnplacedContainer, ...]:
     """The containers with the amounts that the kubelet passes to the runtime.
 
     Source: kuberuntime_container_linux.go generateLinuxContainerResources, qos/policy.go GetContainerOOMScoreAdjust.
@@ -47,7 +49,7 @@ def _containers(pod: Pod, rules: Rules) -> tuple[UnplacedContainer, ...]:
                 kind=kind,
                 cpu_request_milli=c.requests_milli.get("cpu", cpu_limit),
                 cpu_limit_milli=cpu_limit,
-                memory_request_bytes=None if pod.is_node_critical else scored,
+                memory_request_bytes=None if is_critical else scored,
                 memory_limit_bytes=value(c.limits_milli.get("memory", 0) or limits.get("memory", 0)),
             )
         )
@@ -58,7 +60,7 @@ def _memory(c: Container) -> int:
     return value(c.requests_milli.get("memory", 0))
 
 
-def _unassigned_memory(pod: Pod) -> int:
+def _unassigned_memory(pod: PodSpec) -> int:
     """The bytes that the pod requests, and its containers do not (qos/policy.go remainingPodMemReqPerContainer)."""
     requested = value((pod.pod_requests_milli or {}).get("memory", 0))
     roles = ((c.kind is ContainerKind.INIT, c.kind is ContainerKind.SIDECAR, _memory(c)) for c in pod.containers)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from extender.api.service import Service
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.pod_tracker import PodTracker
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 
 LOG: Final = logging.getLogger(__name__)
 PERIOD_SECONDS: Final = 0.1

@@ -30,7 +30,7 @@ from typing import Final
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS, MAX_EXITS
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.binder import (
     BY_ADMISSION_CHECK,

@@ -14,7 +14,7 @@ from typing import Final
 
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.columns import Column
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape

@@ -18,9 +18,9 @@ from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.store import NodeStore
-from extender.kubelet.pod import Pod
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.verdict import Certainty
+from extender.replay.pod import Pod
 from extender.scheduling.alike import alike
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
 from extender.scheduling.columns import UNJUDGED, Column, Int64s, Kinds

@@ -15,9 +15,9 @@ is not in the counts, so a refusal is never permanent.
 
 from extender.kubelet.config import Scope, TopologyPolicy
 from extender.kubelet.pod import PodRequest
-from extender.kubelet.verdict import Reason
 from extender.nri.counts import NriCounts, refusal_by_pools
 from extender.replay.counts import Counts
+from extender.replay.nri_pod import nri_pod
 from extender.scheduling.reasons import RefusalReason, refusal_by_reason
 
 
@@ -30,10 +30,11 @@ def refusal_by_counts(counts: Counts, request: PodRequest, *, pod_level: bool) -
 
 def refusal_by_policy(counts: NriCounts, request: PodRequest) -> RefusalReason | None:
     """Why the NRI topology-aware policy of the node is proven to refuse a container of the pod; None if it is not."""
-    if request.nri is None or request.nri.excess:
+    asked = nri_pod(request)
+    if asked.excess:
         return None
-    found = refusal_by_pools(counts, request.nri.pod, request.nri.containers)
-    return None if found is None else refusal_by_reason(Reason(found[0].value))
+    found = refusal_by_pools(counts, asked.pod, asked.containers)
+    return None if found is None else refusal_by_reason(found[0])
 
 
 def _cpus_refused(counts: Counts, request: PodRequest) -> RefusalReason | None:

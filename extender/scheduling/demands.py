@@ -27,6 +27,7 @@ from extender.replay.demands import (
     is_always_met,
     with_claimed,
 )
+from extender.replay.pod import claimed_of
 from extender.scheduling.reasons import RefusalReason
 
 MAX_KNOWN: Final = 4096
@@ -115,7 +116,7 @@ def _coarse_held(machine: Machine, request: PodRequest, admitted: CoarseAdmitted
                 (placed.memory,) if placed.memory else (),
                 tuple([(resource, kind) for resource, kinds in placed.devices for kind, _ in kinds if kind > 0]),
             ),
-            request.claimed.get(name, ()),
+            claimed_of(request).get(name, ()),
         )
         for name, placed in admitted.placements.items()
     }

@@ -30,6 +30,7 @@ from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseVerdict, IdsDecideError
 from extender.replay.coarse.walk import STEPS_OF_A_CONTAINER
 from extender.replay.counts import Counts
+from extender.replay.nri_pod import nri_pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
 from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
@@ -193,7 +194,7 @@ class _Judge:
                 demand has to hold in several states, or the NRI topology-aware policy runs.
             OutOfStepsError: it takes more steps than *budget* has.
         """
-        if kubelet.nri is not None or (shape.has_demand and len(node_class.states) > 1):
+        if kubelet.runtime is not None or (shape.has_demand and len(node_class.states) > 1):
             raise IdsDecideError
         resolved = shape.resolved(kubelet.rules)
         judgements, found = resolved.judgements_of(self), []
@@ -237,7 +238,7 @@ class _Judge:
         budget = budget or for_replays(MAX_OUTCOMES)
         outcomes = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
         first = outcomes[0].verdict
-        if kubelet.nri is not None and not budget.is_used_up and request.nri is not None and request.nri.excess:
+        if kubelet.runtime is not None and not budget.is_used_up and nri_pod(request).excess:
             return _unknown(self._policy)
         if is_given_up(first):
             return _given_up(self._policy, is_late=isinstance(first, Rejected) and first.reason is Reason.REPLAY_TIME)
@@ -319,7 +320,7 @@ def _unless_hidden(
     judgement: Judgement, shape: PodShape, node_class: NodeClass, policy: UncertaintyPolicy
 ) -> Judgement:
     """The judgement; where the kubelet admits the pod and the grants of the NRI policy are not known: what is known."""
-    if Provider.NRI not in node_class.hidden or judgement.refusal is not None or node_class.score_only:
+    if Provider.RUNTIME not in node_class.hidden or judgement.refusal is not None or node_class.score_only:
         return judgement
     if node_class.pools is not None and node_class.kubelet is not None and policy.degraded is Action.REPLAY:
         refusal = refusal_by_policy(node_class.pools, shape.request(node_class.kubelet.rules))

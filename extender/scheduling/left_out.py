@@ -5,8 +5,8 @@ from typing import Final
 
 from extender.cluster.pods import KnownPod
 from extender.cluster.store import NodeStore
-from extender.kubelet.pod import Pod
 from extender.kubelet.verdict import Certainty
+from extender.replay.pod import Pod
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.feasibility import Filtered, avoid, without

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from extender.bounded import BoundedMap
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.totals import add, exceeds, pod_requests
 
 MAX_SHORTAGES: Final = 10_000

@@ -12,8 +12,8 @@ from typing import Final
 from extender.cluster.nominations import Nomination
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
-from extender.kubelet.pod import Pod
 from extender.kubelet.verdict import Certainty
+from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.feasibility import Filtered, with_feasible, without
 from extender.scheduling.judge import BoundedJudge

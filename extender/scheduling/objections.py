@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.cluster.pods import KnownPod
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.binder import BindOutcome, NotBound
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import NodeAnswers

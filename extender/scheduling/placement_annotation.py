@@ -14,6 +14,7 @@ import orjson
 from extender.cluster.pod_tracker import Prediction
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.alignment import Alignment, alignment_of_verdict
+from extender.replay.creation import whole_placements
 from extender.wire.group_conventions import PREFIX
 from extender.wire.verdicts import aligned_placements_to_json
 
@@ -32,11 +33,11 @@ def placement_annotation(predicted: Prediction) -> str:
     alignment = alignment_of_verdict(predicted.kubelet, first, predicted.state.devices.devices)
     if alignment.alignment is Alignment.NOT_MANAGED:
         return ""
-    if not predicted.complete or any(each.whole_placements != first.whole_placements for each in admitted):
+    if not predicted.complete or any(whole_placements(each) != whole_placements(first) for each in admitted):
         return _text({"certainty": Certainty.POSSIBLE.value})
     containers = {
         name: {key: shown[key] for key in _SHOWN}
-        for name, shown in aligned_placements_to_json(first.whole_placements, alignment).items()
+        for name, shown in aligned_placements_to_json(whole_placements(first), alignment).items()
     }
     document = {"certainty": first.certainty.value, "alignment": alignment.alignment.value}
     text = _text({**document, "containers": containers})

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Final
 
-from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
 from extender.replay.coarse.admission import MAX_KNOWN, CoarseReplay, Key
 from extender.replay.demand import NO_DEMAND
+from extender.replay.pod import Pod
 from extender.scheduling.demands import CoarseDemand
 from extender.scheduling.judgement import Judgement
 from extender.wire.nri_annotations import annotation_faults

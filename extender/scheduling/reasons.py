@@ -4,10 +4,12 @@ kube-scheduler counts nodes by equal reasons and writes the counts into an event
 never names a node, a pod or an amount; the explanation endpoints have the details.
 """
 
-from enum import Enum
+from collections.abc import Mapping
+from enum import Enum, StrEnum
 from typing import Final
 
 from extender.kubelet.verdict import Provider, Reason, Rejected, When
+from extender.nri.admission import NriReason
 from extender.replay.coarse.verdict import CoarseRejected
 
 
@@ -80,22 +82,22 @@ _BY_PROVIDER: Final = {
     Provider.MEMORY: (RefusalReason.MEMORY_NOW, RefusalReason.MEMORY_NEVER),
     Provider.DEVICE: (RefusalReason.DEVICES_NOW, RefusalReason.DEVICES_NEVER),
 }
-_BY_REASON: Final = {
+_BY_REASON: Final[Mapping[StrEnum, tuple[RefusalReason, RefusalReason]]] = {
     Reason.TOPOLOGY_AFFINITY: _BY_PROVIDER[Provider.TOPOLOGY],
     Reason.SMT_ALIGNMENT: (RefusalReason.CORES_NOW, RefusalReason.CORES_NEVER),
     Reason.EMPTY_POD_SHARED_POOL: (RefusalReason.POOL_NOW, RefusalReason.POOL_NEVER),
-    Reason.NRI_CPU: (RefusalReason.NRI_CPUS_NOW, RefusalReason.NRI_CPUS_NEVER),
-    Reason.NRI_MEMORY: (RefusalReason.NRI_MEMORY_NOW, RefusalReason.NRI_MEMORY_NEVER),
-    Reason.NRI_STRICT_HINT: (RefusalReason.NRI_HINT, RefusalReason.NRI_HINT),
-    Reason.NRI_STRICT_ISOLATION: (RefusalReason.NRI_ISOLATED, RefusalReason.NRI_ISOLATED),
-    Reason.NRI_ANNOTATION: (RefusalReason.NRI_ANNOTATION, RefusalReason.NRI_ANNOTATION),
-    Reason.NRI_CRASH: (RefusalReason.NRI_CRASH, RefusalReason.NRI_CRASH),
+    NriReason.NO_CPU: (RefusalReason.NRI_CPUS_NOW, RefusalReason.NRI_CPUS_NEVER),
+    NriReason.NO_MEMORY: (RefusalReason.NRI_MEMORY_NOW, RefusalReason.NRI_MEMORY_NEVER),
+    NriReason.STRICT_HINT: (RefusalReason.NRI_HINT, RefusalReason.NRI_HINT),
+    NriReason.STRICT_ISOLATION: (RefusalReason.NRI_ISOLATED, RefusalReason.NRI_ISOLATED),
+    NriReason.ANNOTATION: (RefusalReason.NRI_ANNOTATION, RefusalReason.NRI_ANNOTATION),
+    NriReason.CRASH: (RefusalReason.NRI_CRASH, RefusalReason.NRI_CRASH),
     Reason.KUBELET_PANIC: (RefusalReason.CRASH, RefusalReason.CRASH),
     Reason.KUBELET_HANG: (RefusalReason.CRASH, RefusalReason.CRASH),
 }
 
 
-def refusal_by_reason(reason: Reason) -> RefusalReason:
+def refusal_by_reason(reason: Reason | NriReason) -> RefusalReason:
     """The reason for a verdict with this one, while waiting may change it."""
     return _BY_REASON[reason][0]
 

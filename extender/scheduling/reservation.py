@@ -18,7 +18,7 @@ from typing import Final, Self
 from extender.cluster.events import BindingInDoubt, PodForgotten
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.binder import SETTLING, BindOutcome, MaybeBound, PodBound
 
 

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import HUGEPAGES_PREFIX, ContainerKind, Pod
+from extender.kubelet.pod import HUGEPAGES_PREFIX, ContainerKind
 from extender.kubelet.startup import format_page_size
 from extender.kubelet.state import DeviceState
+from extender.replay.pod import Pod
 
 Milli = Mapping[str, int]
 ALIGNED: Final = "numa-extender/aligned"

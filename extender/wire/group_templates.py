@@ -7,7 +7,7 @@ left out: its pods count as copies of those that came.
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire.errors import WireError
 from extender.wire.groups import spreads
 from extender.wire.pods import pod_from_json

@@ -20,11 +20,12 @@ from extender.nri.objects import QoS
 from extender.nri.observed import ObservedGrant, ObservedGrantError, observe
 from extender.nri.requests import CPUType
 from extender.nri.state import NriPolicy, NriState
+from extender.replay.creation import NriRuntime
 from extender.wire.errors import shown
 from extender.wire.nri_reports import FIELD, POLICY, NriFacts
 from node_exporter.report import ReportedNriGrant
 
-_POLICIES: Final = Shared[str, NriPolicy]()
+_POLICIES: Final = Shared[str, NriRuntime]()
 """By the digest of machine and configuration, so that equal nodes have one."""
 MAX_POOLS: Final = 512
 """Every container is compared at each of them. The largest recorded machine has 41."""
@@ -39,7 +40,7 @@ class UnknownPolicyError(Exception):
         self.reason: Final = reason
 
 
-def policy_and_grants(facts: NriFacts, known: NriPolicy | None) -> tuple[NriPolicy, NriState]:
+def policy_and_grants(facts: NriFacts, known: NriRuntime | None) -> tuple[NriRuntime, NriState]:
     """The policy and what it has granted; *known*: the policy, from an earlier report with equal facts.
 
     Raises:
@@ -49,7 +50,7 @@ def policy_and_grants(facts: NriFacts, known: NriPolicy | None) -> tuple[NriPoli
     return policy, nri_state(policy, facts.grants)
 
 
-def nri_policy(facts: NriFacts) -> NriPolicy:
+def nri_policy(facts: NriFacts) -> NriRuntime:
     """The policy with the machine and the configuration of *facts*; raises UnknownPolicyError."""
     if facts.policy != POLICY:
         raise UnknownPolicyError(f"{FIELD}.policy", f"the node runs {shown(facts.policy)}, which is not replayed")
@@ -77,9 +78,9 @@ def nri_state(policy: NriPolicy, grants: Sequence[ReportedNriGrant] | None) -> N
         raise UnknownPolicyError(f"{FIELD}.grants", str(error)) from None
 
 
-def _policy(machine: Machine, config: PolicyConfig, doubts: tuple[str, ...]) -> NriPolicy:
+def _policy(machine: Machine, config: PolicyConfig, doubts: tuple[str, ...]) -> NriRuntime:
     digest = _digest_of(machine, config, doubts)
-    return _POLICIES.of(digest, lambda: NriPolicy(set_up(discover(machine), config), digest, doubts))
+    return _POLICIES.of(digest, lambda: NriRuntime(set_up(discover(machine), config), digest, doubts))
 
 
 def _digest_of(machine: Machine, config: PolicyConfig, doubts: tuple[str, ...]) -> str:

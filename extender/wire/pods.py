@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from extender.kubelet.pod import Container, ContainerKind, Pod, QOSClass
+from extender.kubelet.pod import Container, ContainerKind, QOSClass
+from extender.replay.pod import Pod
 from extender.wire.demands import demand_from_json
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.fields import MAX_TEXT, Json, list_at, object_at, optional_object_at, text_at

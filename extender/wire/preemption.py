@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import orjson
 from pydantic import Field
 
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
 from extender.wire.fields import MAX_TEXT, integer_at, object_at
 from extender.wire.pods import pod_from_json

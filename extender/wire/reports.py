@@ -30,6 +30,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider
+from extender.replay.creation import NriRuntime
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.large_reports import MAX_PROBLEMS, cut_down
 from extender.wire.nri_nodes import UnknownPolicyError, policy_and_grants
@@ -158,7 +159,7 @@ def read_report(
         facts = replace(facts, pods=_in_doubt(facts.pods))
     node = _read_node(facts, document, problems, known, is_whole=not left_out_counts(left_out), starts=starts)
     if unknown_nri or any(field == NRI_FIELD for field, _ in left_out):
-        node = node._replace(hidden=node.hidden | {Provider.NRI})
+        node = node._replace(hidden=node.hidden | {Provider.RUNTIME})
     return ReadReport(
         node_name=facts.node_name,
         boot_id=facts.boot_id,
@@ -244,13 +245,14 @@ def _with_policy(node: _ReplayFacts, problems: list[Problem]) -> _ReplayFacts:
     assert node.kubelet is not None
     assert node.state is not None
     if node.nri is None:
-        return node._replace(hidden=node.hidden | {Provider.NRI})
+        return node._replace(hidden=node.hidden | {Provider.RUNTIME})
+    known = node.kubelet.runtime if isinstance(node.kubelet.runtime, NriRuntime) else None
     try:
-        policy, granted = policy_and_grants(node.nri, node.kubelet.nri)
+        policy, granted = policy_and_grants(node.nri, known)
     except UnknownPolicyError as unknown:
         problems.append(problem(unknown.path, f"{unknown.reason}: no verdict of the NRI policy"))
-        return node._replace(hidden=node.hidden | {Provider.NRI})
-    return node._replace(kubelet=replace(node.kubelet, nri=policy), state=replace(node.state, nri=granted))
+        return node._replace(hidden=node.hidden | {Provider.RUNTIME})
+    return node._replace(kubelet=replace(node.kubelet, runtime=policy), state=replace(node.state, runtime=granted))
 
 
 def _problems(facts: NodeReport, version_from_node: str | None, left_out: list[tuple[str, str]]) -> list[Problem]:

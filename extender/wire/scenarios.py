@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 from extender.kubelet.config import KubeletConfig, ReservedMemory
 from extender.kubelet.machine import CPUFacts, Machine, MachineError, NUMANodeFacts, TooLargeError
-from extender.kubelet.pod import Pod
 from extender.kubelet.sets import parse_list
 from extender.kubelet.state import Device
+from extender.replay.pod import Pod
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.fields import Json, list_at, object_at, optional_object_at
 from extender.wire.pods import pod_from_json

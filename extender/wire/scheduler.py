@@ -15,7 +15,7 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
 from extender.wire.fields import Json, integer_at, object_at
 from extender.wire.groups import Group, group_of

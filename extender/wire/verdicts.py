@@ -13,6 +13,7 @@ from extender.kubelet.sets import format_list, iter_bits
 from extender.kubelet.verdict import Admitted, Placement, Rejected, Verdict
 from extender.nri.admission import PlacedContainer
 from extender.replay.alignment import NOTHING, PodAlignment
+from extender.replay.creation import placed_by, whole_placements
 from extender.wire.quantity import MOST_UNITS
 
 JsonObject = dict[str, object]
@@ -107,8 +108,8 @@ def explained_to_json(verdict: Verdict, alignment: PodAlignment | None) -> JsonO
     }
     if isinstance(verdict, Admitted):
         document["pod_cpus"] = format_list(verdict.pod_cpus)
-        document["containers"] = aligned_placements_to_json(verdict.whole_placements, alignment)
-        document["nri"] = [granted_to_json(placed) for placed in verdict.nri]
+        document["containers"] = aligned_placements_to_json(whole_placements(verdict), alignment)
+        document["nri"] = [granted_to_json(placed) for placed in placed_by(verdict)]
         return document
     refused_by: JsonObject = {
         "provider": verdict.provider.value,

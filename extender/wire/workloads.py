@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire import virtual_machines
 from extender.wire.demands import unknown_keys
 from extender.wire.errors import WireError, shown

@@ -17,7 +17,7 @@ from extender.cluster.node import Observation
 from extender.cluster.node_class import NodeClass
 from extender.cluster.watching import Watching
 from extender.config.settings import Settings
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
 from extender.scheduling.cache import MAX_COLUMNS

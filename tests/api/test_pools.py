@@ -11,6 +11,7 @@ from extender.api.nodes.models import NodeDetail, NodeIndex
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
+from extender.replay.creation import grants_of
 from extender.wire.nrt import counted, published_from_json
 from tests.api.conftest import Clock
 from tests.nri_samples import EIGHT, nri_report, placed_pod
@@ -47,8 +48,9 @@ def publish(service: Service, name: str, source: str) -> None:
     record = service.known.nodes.get(source)
     assert record is not None
     assert record.state is not None
-    assert record.state.nri is not None
-    value = topology_object(record.state.nri.node.books) | {"metadata": {"name": name}}
+    granted = grants_of(record.state)
+    assert granted is not None
+    value = topology_object(granted.node.books) | {"metadata": {"name": name}}
     service.known.nodes.observe_counts(counted(published_from_json(value), lambda _: "v1.36.2"), 1000.0)
 
 

@@ -18,10 +18,10 @@ from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
 from extender.cluster.watching import Watching
 from extender.kubelet.admission import admit, release_pods, start_pod
-from extender.kubelet.pod import Pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
+from extender.replay.pod import Pod
 from extender.samples.nodes import SampleNode
 from extender.scheduling.pod_shape import PodShape
 from extender.wire.pods import pod_from_json

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.admission_order import predecessors
 from extender.cluster.ledger import Admit, BindingState, Event, Release
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.nominations import DELETE_SECONDS, KEEP_SECONDS
 from extender.cluster.pods import MAX_DEFERRALS, OFFER_SECONDS, KnownPod, PodRegistry
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
 

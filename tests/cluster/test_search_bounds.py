@@ -25,11 +25,12 @@ from extender.intake.report import observation_of
 from extender.kubelet.admission import admit, release_pods
 from extender.kubelet.budget import Budget
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
-from extender.replay.creation import init_phases
+from extender.replay.creation import grants_of, init_phases
+from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
@@ -93,7 +94,8 @@ def test_a_report_with_many_grants_costs_as_much_as_it_is_long(count: int) -> No
         store.set_watching(Watching.LIVE, 0.0)
         observation = observation_of(read_report(body, lambda _name: "v1.36.2"), body)
         assert observation.state is not None
-        assert observation.state.nri is not None
+        granted = grants_of(observation.state)
+        assert granted is not None
         record = store.observe(observation, 1.0)
         assert not record.node_class.complete, "each of its pods may be gone"
 

@@ -23,10 +23,10 @@ from extender.cluster.store import NodeStore
 from extender.cluster.watching import Watching
 from extender.kubelet.admission import admit
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Rejected
+from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from tests.cluster.machine import StoryMachine

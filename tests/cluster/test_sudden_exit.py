@@ -16,10 +16,10 @@ from extender.cluster.projection import ProjectionInput, project
 from extender.cluster.steps import Steps
 from extender.cluster.sudden_exit import can_only_gain, have_room_together, is_known_to_survive, survives_sudden_exit
 from extender.kubelet.admission import Outcome, admit, release_pods, start_pod
-from extender.kubelet.pod import Pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Rejected
+from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json

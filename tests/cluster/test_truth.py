@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from tests.cluster.machine import WHICH, StoryMachine
 from tests.cluster.reading import classes_at

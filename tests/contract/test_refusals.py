@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from extender.api.service import Service
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.records.refusals import MAX_KEPT, RecentRefusals
 from extender.wire.pods import pod_from_json
 from tests.contract.live import Client, cluster

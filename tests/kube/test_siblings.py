@@ -16,9 +16,9 @@ from extender.features.siblings.siblings import Siblings
 from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.nodes import NodeObject, decode_node
 from extender.kubelet.machine import Machine, NUMANodeFacts
-from extender.kubelet.pod import Pod
 from extender.kubelet.state import Device, DeviceState
 from extender.questions.node_context import WatchedPod
+from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json

@@ -6,7 +6,7 @@ from extender.kubelet.admission import Outcome, admit
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Admitted, Placement, Rejected
+from extender.kubelet.verdict import Admitted, Placement, Reason, Rejected
 from extender.replay.coarse.admission import CoarseReplay
 from extender.replay.coarse.amounts import NO_TOPOLOGY, FreeAmounts, Kinds
 from extender.replay.coarse.devices import footprint
@@ -50,6 +50,7 @@ def differences(coarse: CoarseVerdict, kubelet: Kubelet, state: ManagerState, fu
 
 
 def _rejection(verdict: Rejected) -> CoarseRejected:
+    assert isinstance(verdict.reason, Reason)
     return CoarseRejected(verdict.reason, verdict.provider, verdict.container, verdict.resource, verdict.when)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.config import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
@@ -23,6 +23,7 @@ from extender.kubelet.verdict import Rejected
 from extender.replay.coarse.admission import CoarseReplay, Key
 from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.coarse.verdict import CoarseAdmitted, CoarseRejected
+from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import scenario_from_json
 from tests.replay.by_hand import M1, M2, Node, container, machine, pod

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from extender.kubelet.admission import admit
-from extender.kubelet.pod import Pod
 from extender.kubelet.resize import ResizeResult, resize
 from extender.kubelet.resolve import resolve
+from extender.replay.pod import Pod
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample

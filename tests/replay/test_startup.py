@@ -7,12 +7,12 @@ import pytest
 from extender.kubelet.admission import admit, is_indifferent
 from extender.kubelet.config import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules, UnknownVersionError, parse_minor
 from extender.kubelet.sets import format_list
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.verdict import Certainty, Reason, Rejected, When
+from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json, machine_from_json
 

@@ -15,7 +15,7 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.config import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod, PodRequest
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
@@ -23,6 +23,7 @@ from extender.kubelet.verdict import Provider
 from extender.replay.branches import admit_in_all
 from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
+from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import Action, Judgement, UncertaintyPolicy

@@ -21,7 +21,6 @@ from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
 from extender.cluster.watching import Watching
 from extender.kubelet.admission import admit, release_pods, start_pod
-from extender.kubelet.pod import Pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Provider
@@ -29,6 +28,7 @@ from extender.observability.metrics import Metrics
 from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand
+from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.scheduling import cached_judge

@@ -18,12 +18,14 @@ from extender.config.settings import Settings
 from extender.kube.changes import Batch, Changed, Seen
 from extender.kube.feed import ClusterFeed
 from extender.kube.pods import PodDecoder
-from extender.kubelet.pod import Container, ContainerKind, Pod, QOSClass
+from extender.kubelet.pod import Container, ContainerKind, QOSClass
 from extender.nri.cpu_taking import discover
 from extender.nri.events import Node, set_up, start
 from extender.nri.objects import QoS
 from extender.nri.observed import ObservedGrant, observe
 from extender.nri.requests import CPUType
+from extender.replay.creation import grants_of
+from extender.replay.pod import Pod
 from extender.scheduling.judgement import Action
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.predictions import Result
@@ -486,8 +488,9 @@ def test_containers_that_hold_a_grant_are_not_placed_again(client: TestClient, s
 
     assert record is not None
     assert record.state is not None
-    assert record.state.nri is not None
-    held = record.state.nri.held_by("uid-first")
+    granted = grants_of(record.state)
+    assert granted is not None
+    held = granted.held_by("uid-first")
     assert held["first"] == ("NUMA node #1", 1 << 7, 0)
     assert held["second"][1].bit_count() == 7
 

@@ -15,13 +15,13 @@ from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.kubelet.budget import Budget, OutOfStepsError, OutOfTimeError
-from extender.kubelet.pod import Pod
 from extender.kubelet.verdict import Admitted, Certainty, Provider
 from extender.questions.node_context import NOTHING_KNOWN
 from extender.questions.subjects import live
 from extender.questions.what_if import what_if
 from extender.replay.coarse.admission import CoarseReplay, Key
 from extender.replay.coarse.amounts import FreeAmounts
+from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache
@@ -97,7 +97,7 @@ def test_a_pod_that_no_manager_aligns_passes_everywhere_known() -> None:
     for node_class in (
         _class(FULL),
         _class(FULL, stale=True),
-        _class(EMPTY, hidden=frozenset(Provider) - {Provider.NRI}),
+        _class(EMPTY, hidden=frozenset(Provider) - {Provider.RUNTIME}),
     ):
         assert _judge(_burstable(), node_class, unknown=REFUSE, stale=REFUSE) == INDIFFERENT
 

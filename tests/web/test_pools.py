@@ -12,6 +12,7 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from extender.identity import EVERYTHING
+from extender.replay.creation import grants_of
 from extender.wire.nrt import counted, published_from_json
 from tests.nri_samples import EIGHT, nri_report, placed_pod
 from tests.replay.nri.zones import topology_object
@@ -43,8 +44,9 @@ def pools() -> Iterator[str]:
         record = service.known.nodes.get("pools-b")
         assert record is not None
         assert record.state is not None
-        assert record.state.nri is not None
-        value = topology_object(record.state.nri.node.books) | {"metadata": {"name": "pools-counted"}}
+        granted = grants_of(record.state)
+        assert granted is not None
+        value = topology_object(granted.node.books) | {"metadata": {"name": "pools-counted"}}
         counts = counted(published_from_json(value), lambda _: "v1.36.2")
         service.known.nodes.observe_counts(counts, service.clock())
         yield url

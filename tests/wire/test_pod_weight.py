@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire.errors import CapError
 from extender.wire.nri_pods import KEPT
 from extender.wire.pods import MAX_POD_BYTES, pod_from_json

@@ -11,6 +11,7 @@ from extender.kubelet.state import Block, ManagerState
 from extender.kubelet.verdict import Certainty, Provider
 from extender.questions.free_room import free_cpus, free_devices, numa_room
 from extender.questions.nri_pools import PoolRoom, numa_room_of, policy_free_cpus, pools_of
+from extender.replay.creation import grant_count
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.unjudged import Note
 
@@ -34,7 +35,7 @@ _NO_POD: Final[tuple[None, None]] = (None, None)
 
 def certainty_of(record: NodeRecord) -> Certainty:
     """Certainty of verdicts on this node, except for pods with random device choices."""
-    if Provider.NRI in record.node_class.hidden and not record.node_class.stale:
+    if Provider.RUNTIME in record.node_class.hidden and not record.node_class.stale:
         return Certainty.UNKNOWN if record.node_class.pools is None else Certainty.DEGRADED
     if record.node_class.kubelet is None:
         if record.node_class.counts is not None:
@@ -178,7 +179,7 @@ def _numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[Json]:
 def free_cpu_count(kubelet: Kubelet, state: ManagerState) -> int:
     """CPUs that a container can still get for itself, from the kubelet or from the NRI policy."""
     free = free_cpus(kubelet, state).bit_count()
-    if state.nri is None:
+    if state.runtime is None:
         return free
     return min(free, policy_free_cpus(state)) if kubelet.cpu_static else policy_free_cpus(state)
 
@@ -214,7 +215,7 @@ def is_large(record: NodeRecord) -> bool:
     size = sum(len(each) for each in lists if isinstance(each, list))
     if kubelet is not None and state is not None:
         size += kubelet.machine.num_cpus + sum(map(len, state.devices.devices.values()))
-        size += 0 if state.nri is None else len(state.nri.node.books.grants)
+        size += grant_count(state)
     return size > SMALL_NODE
 
 

@@ -31,12 +31,13 @@ from extender.cluster.store import NodeStore
 from extender.features.claims.devices import DynamicDevices
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Claimed, ClaimedDevice, Pod, PodRequest
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
 from extender.replay.demand import Demand
 from extender.replay.demands import broken_by_outcome, is_always_met
+from extender.replay.pod import Claimed, ClaimedDevice, Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.feasibility import Filtered, avoid, newly_refused, with_feasible, without
 from extender.scheduling.judgement import Judgement

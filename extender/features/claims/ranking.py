@@ -16,7 +16,6 @@ from extender.cluster.node_class import NodeClass
 from extender.features.claims.devices import DynamicDevices
 from extender.kubelet.admission import MAX_OUTCOMES
 from extender.kubelet.budget import Budget
-from extender.kubelet.pod import Pod
 from extender.questions.claim_alignment import (
     ClaimAlignment,
     Places,
@@ -26,6 +25,7 @@ from extender.questions.claim_alignment import (
     ranked_by_claims,
 )
 from extender.questions.dynamic_devices import DynamicDevice
+from extender.replay.pod import Pod
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.objections import Objector, ScoreCall
 from extender.scheduling.offload import Offload

@@ -36,7 +36,7 @@ from extender.features.groups.record import (
     Key,
 )
 from extender.features.groups.templates import Templates
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire.groups import Group, ObjectKey
 
 MAX_GROUPS: Final = 10_000

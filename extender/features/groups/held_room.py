@@ -23,7 +23,7 @@ from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, HeldPlace, Hold, Key
 from extender.features.groups.rows import Candidate, fit_together, numa_nodes_of_places, outlast_exits
 from extender.kubelet.budget import Budget
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge
 from extender.scheduling.feasibility import Filtered, without
 from extender.scheduling.judge import BoundedJudge

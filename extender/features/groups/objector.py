@@ -30,7 +30,7 @@ from extender.features.groups.groups import Groups
 from extender.features.groups.held_room import HeldRoom
 from extender.features.groups.place_search import PlaceSearch, Wanted, wanted_of
 from extender.features.groups.record import GangSettings, GroupRecord, HeldPlace, Hold, Member, Unfit
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.binder import (
     BY_ADMISSION_CHECK,
     RETRY,

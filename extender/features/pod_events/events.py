@@ -29,10 +29,10 @@ from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import KubeError
-from extender.kubelet.pod import Pod
 from extender.kubelet.verdict import Certainty
 from extender.questions.free_room import free_cpus
 from extender.questions.suggestions import Suggestion, nearest
+from extender.replay.pod import Pod
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call
 from extender.scheduling.totals import pod_requests

@@ -14,7 +14,7 @@ from extender.cluster.pods import PodRegistry
 from extender.kube.changes import Batch, Gone
 from extender.kube.fields import integer, mapping, text
 from extender.kube.source import Source
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 
 

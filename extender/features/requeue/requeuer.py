@@ -20,7 +20,7 @@ from typing import Final
 from extender.api.service import Service
 from extender.cluster.node_class import NodeClass
 from extender.features.requeue.annotations import Limited, NodeToucher, Touched
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 
 LOG: Final = logging.getLogger(__name__)
 SCAN_SECONDS: Final = 0.25

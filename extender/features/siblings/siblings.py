@@ -34,11 +34,11 @@ from extender.kube.feed import pod_of_watched
 from extender.kube.nodes import NodeObject
 from extender.kubelet.config import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import Pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.verdict import Admitted
 from extender.questions.node_context import WatchedPod
+from extender.replay.pod import Pod
 
 MAX_COMPARED: Final = 8
 MAX_LOOKED: Final = 1024
@@ -189,7 +189,7 @@ class Siblings:
             seen = self._cluster.observation(name)
             if seen is None or not seen.is_replayable or seen.kubelet is None:
                 continue
-            if not seen.kubelet.borrowed and seen.kubelet.nri is None:
+            if not seen.kubelet.borrowed and seen.kubelet.runtime is None:
                 yield seen
 
     def _assume_profile(

@@ -22,6 +22,7 @@ from extender.replay.coarse.amounts import FreeAmounts, Kinds
 from extender.replay.coarse.devices import footprint
 from extender.replay.coarse.layout import Layout
 from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError, Taken
+from extender.replay.creation import grants_of, placed_by, policy_of
 from extender.scheduling.ranking.elementwise import Amount, greatest
 
 CPU: Final = "cpu"
@@ -66,12 +67,13 @@ class AdmissionOutcome:
 
     def spans(self) -> Iterator[tuple[int, bool]]:
         """See `RankedAdmission`."""
-        granted = {placed.name: placed for placed in self.admitted.nri}
+        policy = policy_of(self.kubelet)
+        granted = {placed.name: placed for placed in placed_by(self.admitted)}
         for name, placement in self.admitted.placements.items():
             span, is_preferred = _footprint(self.kubelet.machine, self.before, placement), placement.preferred
             placed = granted.get(name)
-            if placed is not None and self.kubelet.nri is not None:
-                span |= self.kubelet.nri.nodes_of(placed.grant)
+            if placed is not None and policy is not None:
+                span |= policy.nodes_of(placed.grant)
                 is_preferred = (is_preferred or placement.affinity is None) and not placed.widened
             yield span, is_preferred
 
@@ -137,8 +139,9 @@ def headrooms_of(kubelet: Kubelet, state: ManagerState) -> Mapping[str, Headroom
         rooms[CPU] = _cpu_room(kubelet, state.cpu)
     if kubelet.memory_static:
         rooms.update(_memory_rooms(state.memory))
-    if kubelet.nri is not None and state.nri is not None:
-        rooms.update(_policy_rooms(state.nri.node.books))
+    granted = grants_of(state)
+    if kubelet.runtime is not None and granted is not None:
+        rooms.update(_policy_rooms(granted.node.books))
     for resource, devices in state.devices.devices.items():
         rooms[resource] = _device_room(kubelet, devices, state.devices.held.get(resource, frozenset()))
     return {name: room for name, room in rooms.items() if room.capacity}

@@ -23,7 +23,7 @@ import orjson
 
 from extender.cluster.node_class import NodeClass, RetiredClasses
 from extender.cluster.snapshot import ClusterSnapshot
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.cache import Judgements
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.columns import Int64s

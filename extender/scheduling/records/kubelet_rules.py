@@ -156,7 +156,7 @@ def agreeing_rules(settled: SettledPod, agrees: Callable[[SettledPod], bool]) ->
         overrides = {**config.rule_overrides, setting.rule: setting.value}
         try:
             kubelet = start(settled.kubelet.machine, replace(config, rule_overrides=overrides), Budget())
-            kubelet = replace(kubelet, nri=settled.kubelet.nri)
+            kubelet = replace(kubelet, runtime=settled.kubelet.runtime)
         except (KubeletConfigError, BudgetError):
             continue
         verdicts, complete = settled.predict_again(kubelet)

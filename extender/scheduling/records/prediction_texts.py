@@ -8,6 +8,7 @@ from extender.kubelet.sets import format_list
 from extender.kubelet.state import Block, Device, ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.nri.admission import Granted, NriContainerKind
+from extender.replay.creation import grants_of, placed_by
 
 NOTHING: Final = "nothing exclusive"
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1, "bytes"))
@@ -17,7 +18,8 @@ def reported_words(state: ManagerState, uid: str) -> str:
     """What the state has of the pod: `app: CPUs 0-3,8, 4 GiB memory on NUMA 0, 2 vendor.example/gpu on NUMA 0`."""
     cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})
     devices = state.devices.entries.get(uid, {})
-    granted = {} if state.nri is None else state.nri.held_by(uid)
+    known = grants_of(state)
+    granted = {} if known is None else known.held_by(uid)
     names = sorted(cpus.keys() | memory.keys() | devices.keys() | granted.keys())
     return _joined(
         (
@@ -31,7 +33,7 @@ def reported_words(state: ManagerState, uid: str) -> str:
 
 def predicted_words(state: ManagerState | None, verdict: Admitted) -> str:
     """The same of a predicted placement; *state* knows the devices, None: their NUMA nodes are not named."""
-    granted = {placed.name: placed.granted for placed in verdict.nri if placed.kind is not NriContainerKind.INIT}
+    granted = {placed.name: placed.granted for placed in placed_by(verdict) if placed.kind is not NriContainerKind.INIT}
     return _joined(
         (
             name,

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 
 MAX_KEPT: Final = 10_000
 

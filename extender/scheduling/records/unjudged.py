@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from extender.bounded import BoundedMap
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.scheduling.judgement import Trouble
 
 LOG: Final = logging.getLogger(__name__)

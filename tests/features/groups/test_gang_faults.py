@@ -17,7 +17,7 @@ from extender.features.groups.place_search import Found, PlaceSearch
 from extender.features.groups.record import OPEN_HOLDS, GroupRecord, GroupState
 from extender.features.groups.rows import Candidate, fit_together
 from extender.kubelet.budget import Budget
-from extender.kubelet.pod import Pod
+from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import Workload
 from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBound

@@ -10,6 +10,7 @@ from extender.nri.admission import new_container
 from extender.nri.estimates import estimate
 from extender.nri.objects import RuntimeResources
 from extender.nri.state import NriPod
+from extender.replay.nri_pod import nri_pod
 from extender.wire.pods import pod_from_json
 from tests.replay.nri.vectors import machine
 
@@ -23,9 +24,7 @@ def container(name: str, requests: dict[str, str], limits: dict[str, str] | None
 
 def policy_pod(spec: dict[str, Any], version: str = "v1.36.2") -> NriPod:
     document = {"metadata": {"name": "p", "uid": "u"}, "spec": spec}
-    request = resolve(pod_from_json(document), Rules.of(version, {}, {}))
-    assert request.nri is not None
-    return request.nri
+    return nri_pod(resolve(pod_from_json(document), Rules.of(version, {}, {})))
 
 
 def amounts(pod: NriPod) -> dict[str, RuntimeResources]:

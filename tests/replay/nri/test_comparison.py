@@ -11,6 +11,7 @@ from extender.kubelet.rules import Rules
 from extender.nri.admission import place_pod
 from extender.nri.comparison import PoolRow, compare_pools
 from extender.nri.pool_rules import PoolRule
+from extender.replay.nri_pod import nri_pod
 from extender.wire.pods import pod_from_json
 from tests.nri_states import recorded_creations
 
@@ -41,8 +42,7 @@ def _is_true(used: PoolRow, row: PoolRow) -> bool:
 def test_each_reason_is_true_of_its_row_in_recorded_decisions(theme: str) -> None:
     seen = Counter[PoolRule]()
     for creation in islice(recorded_creations(theme), 60):
-        request = resolve(pod_from_json(creation.pod), Rules.of("v1.36.2", {}, {})).nri
-        assert request is not None
+        request = nri_pod(resolve(pod_from_json(creation.pod), Rules.of("v1.36.2", {}, {})))
         comparisons = compare_pools(creation.before, request.pod, request.containers)
         verdict = place_pod(creation.before, request.pod, request.containers, Budget(MAX_STEPS))
         for comparison in comparisons:
