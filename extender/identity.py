@@ -46,7 +46,7 @@ class Means(StrEnum):
 class Principal:
     """An authenticated caller.
 
-    `name`: for logs and limits. `node_name`: the only node that it may report; None: any node.
+    `name` identifies it in logs and limits. `node_name`: the only node that it may report; None: any node.
 
     An empty `node_name` means no node.
     """
@@ -85,7 +85,7 @@ class Authority(Protocol):
     """Authenticates and authorizes tokens."""
 
     def known(self, token: str, scope: AccessScope) -> Principal | None:
-        """As `admit`, at once, from the cache. None: call `admit`."""
+        """The owner of *token*, if the cache has it. None: call `admit`."""
 
     async def admit(self, token: str, scope: AccessScope) -> Principal:
         """The owner of *token*, who has *scope*.
@@ -114,16 +114,16 @@ class LateAuthority:
         self._authority = authority
 
     def end_pods(self, uids: Iterable[str]) -> None:
-        """See `Authority`."""
+        """Reject tokens of these pods from now on. Without an authority there is nothing to do."""
         if self._authority is not None:
             self._authority.end_pods(uids)
 
     def known(self, token: str, scope: AccessScope) -> Principal | None:
-        """See `Authority`."""
+        """The owner of *token*, if the cache has it. None: call `admit`."""
         return None if self._authority is None else self._authority.known(token, scope)
 
     async def admit(self, token: str, scope: AccessScope) -> Principal:
-        """See `Authority`."""
+        """The owner of *token*, who has *scope*. Without an authority every token is refused."""
         if self._authority is None:
             raise UnauthenticatedError("tokens are not accepted: no API server to check them", Means.TOKEN)
         return await self._authority.admit(token, scope)

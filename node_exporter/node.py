@@ -39,7 +39,8 @@ class NodeSettings:
 
     `kubelet_api` None: configuration comes from files, and the version from `kubelet_version`.
     `rules`: see `NodeReport`. `nri_config`: where the configuration of an NRI
-    topology-aware policy is; None: such a policy is known by its state file only. `nri_release`: of its plugin.
+    topology-aware policy is; None: such a policy is known by its state file only. `nri_release`: the release of its
+    plugin.
     """
 
     root: Path

@@ -187,7 +187,10 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 class NriObserver:
-    """Observes the policy of one node, and caches what changes rarely. *release*: of the plugin, by an option."""
+    """Observes the policy of one node, and caches what changes rarely.
+
+    *release*: what an option says about the plugin.
+    """
 
     def __init__(self, root: Path, read_config: ReadNriConfig | None, release: str = "") -> None:
         self._root = root

@@ -32,8 +32,8 @@ def build_zones(
 ) -> tuple[tuple[Zone, ...], tuple[Problem, ...]]:
     """One zone for each NUMA node, then one for each group of nodes that has devices.
 
-    `in_use`: (resource, id) of every device that a pod holds. `allocatable_cpus`: from podresources. If it is None, the
-    reserved CPUs must be listed in the configuration, or the zones have no `cpu`.
+    `in_use`: (resource, id) of every device that a pod holds. `allocatable_cpus`: what podresources lists. If it is
+    None, the reserved CPUs must be listed in the configuration, or the zones have no `cpu`.
     """
     amounts: dict[Numa, dict[str, Amount]] = {(node.id,): {} for node in machine.numa}
     problems: list[Problem] = []

@@ -32,7 +32,8 @@ def claim_notes(
 ) -> Iterator[str]:
     """The sentences for one node. *devices* None: not known. *placed*: what the kubelet gives; None: it refuses.
 
-    *alignment*: of the node; None if *devices* is. *extended*: resources that no device plugin of the node serves.
+    *alignment*: where the devices of the claims are; None if *devices* is None. *extended*: resources that no
+    device plugin of the node serves.
     """
     if devices and any(device.is_cpus for device in devices):
         yield from _cpu_driver(kubelet)

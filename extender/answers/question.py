@@ -52,9 +52,9 @@ class Asked:
 
     `body` and `media_type` as received, not parsed. `node`, `explain`, `compact`, `max_copies` and `all_or_nothing` are
     query parameters: they apply if the body is a bare manifest, `explain` and `compact` always. `lines`: one JSON
-    document a line, sent as soon as it is known. `past`: for `QuestionKind.PAST` only. `demands`: of namespaces, for
-    the pods in them. `budgets`: for `EVICTING` only; None: they are not watched. `spent`: the share of its time that is
-    over, from 0 to 1; long searches end before it is 1, with what they have.
+    document a line, sent as soon as it is known. `past` is set for `QuestionKind.PAST` only. `demands` are those that
+    namespaces state for their pods. `budgets` is set for `EVICTING` only; None: budgets are not watched. `spent`: the
+    share of its time that is over, from 0 to 1; long searches end before it is 1, with what they have.
     """
 
     kind: QuestionKind

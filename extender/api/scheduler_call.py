@@ -46,9 +46,9 @@ class CallFailure:
 class VerbCall:
     """How calls of one verb run.
 
-    `answer`: from the body of a request to that of its reply. `max_bytes`: of a body. `failed`: makes the reply to a
-    call that failed; None: the error handlers of the app do. `clock`: seconds of a monotonic clock. `phases`: whether
-    the phases of a call are measured.
+    `answer` turns the body of a request into the body of its reply. `max_bytes` is the largest body. `failed`: makes
+    the reply to a call that failed; None: the error handlers of the app do. `clock`: seconds of a monotonic clock.
+    `phases`: whether the phases of a call are measured.
     """
 
     verb: str

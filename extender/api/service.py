@@ -30,7 +30,7 @@ class ContextSource(Protocol):
         """What is known of a node."""
 
     def finished(self, name: str, uids: Collection[str], /) -> Mapping[str, int]:
-        """See `FinishedRequests`."""
+        """What the finished pods among *uids* request on the node, by resource."""
 
 
 class LateNodeContext:
@@ -44,11 +44,11 @@ class LateNodeContext:
         self._source = source
 
     def __call__(self, name: str) -> NodeContext:
-        """See `ContextSource`."""
+        """What is known of a node. Nothing is, until `use` gives a source."""
         return NOTHING_KNOWN if self._source is None else self._source(name)
 
     def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
-        """See `ContextSource`."""
+        """What finished pods of *uids* request. Empty until `use` gives a source."""
         return {} if self._source is None else self._source.finished(name, uids)
 
 
@@ -76,7 +76,7 @@ class Service:
     """One extender. `clock`: seconds of a monotonic clock.
 
     `known`: nodes, pods and the API server; `surroundings`: labels, taints and totals of nodes. `judging`: judges pods
-    on nodes and keeps the judgements. `records`: of the last scheduler calls.
+    on nodes and keeps the judgements. `records` keeps the last scheduler calls.
     """
 
     settings: Settings

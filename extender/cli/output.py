@@ -52,7 +52,7 @@ class _Console(Console):
 
 
 def console_for(*, stderr: bool = False, markup: bool = False, width: int = WIDTH) -> Console:
-    """The console to print on. *width*: in columns if it is not a terminal.
+    """The console to print on. *width*: how many columns it has if it is not a terminal.
 
     *markup*: whether text in brackets is a style; never with text of others.
     """

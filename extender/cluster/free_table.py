@@ -38,7 +38,10 @@ WHOLE_CORES: Final = "\0whole cores"
 
 
 class _Columns(NamedTuple):
-    """The columns of one resource. `bits`: of each column's NUMA node, counted in the group; -1: it does not matter."""
+    """The columns of one resource.
+
+    `bits`: the position of each column's NUMA node in the group; -1: it does not matter.
+    """
 
     places: slice
     bits: Int64s
@@ -238,7 +241,7 @@ class StatesGroup:
 
 
 class _Numbers:
-    """Packs masks of each row into one number. *bits*: of a mask; it may also be -1."""
+    """Packs masks of each row into one number. *bits*: how many bits a mask has; a mask may also be -1."""
 
     def __init__(self, count: int, bits: int) -> None:
         self.packed = np.zeros(count, np.int64)

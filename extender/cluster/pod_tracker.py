@@ -313,7 +313,7 @@ class PodTracker:
         return Prediction(given.kubelet, given.reported, projection.verdicts[uid], projection.complete)
 
     def survives_sudden_exit(self, uid: str, now: float, max_admissions: int) -> Callable[[], bool] | None:
-        """See `NodeStore.survives_sudden_exit`."""
+        """Whether the pod is admitted even if any single other pod ends first, as `NodeStore` defines it."""
         projection = self.projection
         if self.is_changing:
             return lambda: False

@@ -38,11 +38,11 @@ _NO_VICTIMS: Final = ProposedVictims()
 class KnownPod(NamedTuple):
     """The record of one pod. Times are seconds of the caller's clock; -inf or inf: never, or no longer valid.
 
-    `pod`, `priority`: as a filter or preempt call described it last. `bound_to`: its node. `in_doubt_on`: the node of
-    a binding whose outcome is unknown. `offered_at`: a filter call found nodes, and others wait for the pod.
-    `refused_at`: a filter call refused all nodes, at least one of them only for now. `deferred_from`: when bind
-    deferred the pod last, by node. `exits_matter_since`: when bind deferred it first because the exit of another pod
-    would matter. `group`: the key of its group, as of its last filter call.
+    `pod`, `priority`: as a filter or preempt call described it last. `bound_to`: the node to which it is bound.
+    `in_doubt_on`: the node of a binding whose outcome is unknown. `offered_at`: a filter call found nodes, and others
+    wait for the pod. `refused_at`: a filter call refused all nodes, at least one of them only for now. `deferred_from`:
+    when bind deferred the pod last, by node. `exits_matter_since`: when bind deferred it first because the exit of
+    another pod would matter. `group`: the key of its group, as of its last filter call.
     """
 
     uid: str
@@ -76,7 +76,7 @@ class KnownPod(NamedTuple):
 
 
 class PodRegistry:
-    """See the file's rules. *refused_seconds*: how long after its last filter call a refused pod is kept."""
+    """The known pods. *refused_seconds*: how long after its last filter call a refused pod is kept."""
 
     def __init__(self, max_pods: int, refused_seconds: float = inf) -> None:
         self._max, self._refused_seconds = max_pods, refused_seconds

@@ -112,7 +112,7 @@ class Steps:
     def admit(
         self, kubelet: Kubelet, state: ManagerState, pod: PodRequest, max_replays: int, *, is_admitted: bool = False
     ) -> Outcome:
-        """As `admission.admit`. *is_admitted*: as `admission.create_only`."""
+        """The outcome of `admission.admit`; with *is_admitted* that of `admission.create_only`."""
 
         def replayed(budget: Budget) -> Outcome:
             if is_admitted:

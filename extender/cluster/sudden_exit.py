@@ -83,7 +83,7 @@ def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int =
 def is_known_to_survive(given: ProjectionInput, uid: str, projection: Projection, steps: Steps) -> bool:
     """Whether `survives_sudden_exit` is certain to be True, without a replay. False: not known.
 
-    *projection*: of the same input.
+    *projection*: what `project` returned for the same input.
     """
     if have_room_together(given, projection, steps):
         return True

@@ -65,7 +65,7 @@ class _Branch:
     def follow(self, step: NriStep, expected: _Expected, budget: Budget) -> tuple[list[tuple[Answer, "_Branch"]], bool]:
         """The possible answers to *step* with what follows each, and whether these are all.
 
-        *expected*: recorded answers; of a restart only the courses that they allow are followed. *budget*: for the
+        *expected*: recorded answers. After a restart only the orders that they allow are followed. *budget*: for the
         orders in which containers can be taken.
         """
         complete = True

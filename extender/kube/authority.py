@@ -76,11 +76,11 @@ class TokenAuthority:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def end_pods(self, uids: Iterable[str]) -> None:
-        """See `Authority`."""
+        """Reject tokens of these pods from now on, and drop them from the cache."""
         self._reviews.end_pods(uids)
 
     def known(self, token: str, scope: AccessScope) -> Principal | None:
-        """See `Authority`. Only a positive answer is cached here."""
+        """The owner of *token*, if the cache has a positive answer for *scope*. None: call `admit`."""
         verb, path = GRANTS[scope]
         for audience in self._audiences[scope]:
             identity = self._reviews.known(token, audience=audience)
@@ -90,7 +90,7 @@ class TokenAuthority:
         return None
 
     async def admit(self, token: str, scope: AccessScope) -> Principal:
-        """See `Authority`."""
+        """The owner of *token*, who has *scope*, as the API server says. Equal questions share one review."""
         key = (token, scope)
         asked = self._asked.get(key)
         if asked is None:

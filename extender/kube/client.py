@@ -45,7 +45,7 @@ _NEVER_SENT: Final = (ConnectTimeoutError, NewConnectionError, NameResolutionErr
 
 
 class CallOptions(TypedDict, total=False):
-    """See KubeClient.read."""
+    """The options of a call to the API server, which `KubeClient.read` explains."""
 
     query: Mapping[str, str] | None
     body: JSON | None

@@ -50,7 +50,10 @@ MAX_DELETED: Final = 20_000
 
 
 class Refused(NamedTuple):
-    """A pod that a kubelet has just refused. `at`: seconds of the clock. `is_ours`: as `ledger.Admit`."""
+    """A pod that a kubelet has just refused.
+
+    `at`: seconds of the clock. `is_ours` has the meaning of `ledger.Admit`.
+    """
 
     node_name: str
     pod: Pod
@@ -62,10 +65,10 @@ class Refused(NamedTuple):
 class ClusterFeed:
     """Applies batches to the cluster.
 
-    *on_pods*: called after each batch of pods. `demands`: of namespaces. `on_refused`: called with each pod that
-    the managers of a kubelet, or the NRI policy, have refused since the first list. `on_dropped`: called with each
-    node that is gone. `pods_on`: the pods on a node that are not finished; None: not known yet. `young_seconds`: up to
-    which age a node is awaited that has not reported. *wall*: Unix seconds.
+    *on_pods*: called after each batch of pods. `demands` gives the demands of a namespace. `on_refused`: called with
+    each pod that the managers of a kubelet, or the NRI policy, have refused since the first list. `on_dropped`: called
+    with each node that is gone. `pods_on`: the pods on a node that are not finished; None: not known yet.
+    `young_seconds`: up to which age a node is awaited that has not reported. *wall*: Unix seconds.
     """
 
     def __init__(

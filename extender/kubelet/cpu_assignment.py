@@ -246,7 +246,7 @@ class _Accumulator:
     def take_single_cpus(self, *, spread: bool, by_topology: bool) -> None:
         """Free CPUs one by one: core by core, or with *spread* socket by socket in ascending order.
 
-        *by_topology*: in a socket one CPU of each core, cores in their usual order, then the next CPU of each.
+        *by_topology*: take one CPU of each core of a socket, cores in their usual order, then the next CPU of each.
         """
         order = self._socket_order() if spread else self._core_order()
         elements = self.machine.socket_cpus if spread else self.machine.core_cpus

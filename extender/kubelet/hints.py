@@ -146,7 +146,7 @@ def walked_universe(ids: Sequence[int], provider: Provider) -> Universe:
 
     Raises:
         Refusal: KubeletHang, for more ids than the replay supports.
-        KubeletPanicError: for an id that the kubelet's bit mask cannot hold; the mask of a set with it is nil.
+        KubeletPanicError: the set has an id that the kubelet's bit mask cannot hold, so that its mask is nil.
     """
     if ids and ids[-1] > MAX_NUMA_ID:
         raise KubeletPanicError(NIL_POINTER)

@@ -95,7 +95,7 @@ def _check_cpus(kubelet: Kubelet, manager_state: ManagerState, *, at_start: bool
 def _takes_what_is_not_free(machine: Machine) -> bool:
     """Whether cores or sockets differ in size. There the kubelet also allocates reserved CPUs and those of other pods.
 
-    It takes every CPU of a core or socket that has as many free CPUs as they have on average.
+    It takes a core or socket whole if its free CPUs are as many as the average core or socket has CPUs.
 
     Source: cm/cpumanager/cpu_assignment.go, isSocketFree, isCoreFree, takeFullSockets, takeFullCores.
     """

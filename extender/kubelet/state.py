@@ -75,7 +75,7 @@ class OneContainer(Mapping[str, T]):
         return {self._name: self.held}.items()
 
     def values(self) -> ValuesView[T]:
-        """See `items`."""
+        """A dict's view, for the same reason as `items`."""
         return {self._name: self.held}.values()
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class CPUState:
 
     @property
     def key(self) -> object:
-        """See the rules of this file."""
+        """What decides about later admissions: which CPUs are in the shared pool."""
         return self.default
 
     def reusable_by(self, uid: str) -> int:

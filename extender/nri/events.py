@@ -47,7 +47,7 @@ class NewContainer:
 class Outcome:
     """The result of an event.
 
-    `refusal` and `reason`: None and "" if it succeeded. `grant`: of the container that the event is about. `pins`:
+    `refusal` and `reason`: None and "" if it succeeded. `grant`: what the container of the event got. `pins`:
     the settings of a created container. `updates`: the changed values of each container that gets an update.
     """
 

@@ -155,12 +155,12 @@ class Pod:
 
     @property
     def documents(self) -> Mapping[str, object]:
-        """See `ParsedAnnotations`."""
+        """The values of YAML annotations, parsed at the first use."""
         return self.late.parsed.documents
 
     @property
     def annotated_resources(self) -> Mapping[str, Resources]:
-        """See `ParsedAnnotations.resources`."""
+        """The resources that an annotation states for each container, parsed at the first use."""
         return self.late.parsed.resources
 
     def query(self, key: str, container: str) -> tuple[str, Scope] | None:

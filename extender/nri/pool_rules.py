@@ -5,7 +5,10 @@ from typing import Self
 
 
 class PoolRule(Enum):
-    """Why a pool comes after the one that is used. `number`: its place in the order; `sentence`: for people."""
+    """Why a pool comes after the one that is used.
+
+    `number`: its position in the order. `sentence`: what people read.
+    """
 
     number: int
     sentence: str

@@ -27,7 +27,10 @@ _QOS_ORDER = {QoS.GUARANTEED: 0, QoS.BURSTABLE: 1, QoS.BEST_EFFORT: 2, QoS.UNKNO
 
 
 class _ReconfigureError(Exception):
-    """The grants cannot be kept under the new configuration. `refusal`: of the first container without a place."""
+    """The grants cannot be kept under the new configuration.
+
+    `refusal`: why the first container without room is refused.
+    """
 
     def __init__(self, refusal: Refusal | None = None) -> None:
         super().__init__()
@@ -38,8 +41,8 @@ class _ReconfigureError(Exception):
 class _Course:
     """Grants that are carried over so far.
 
-    `refusal`: of the first container without a place. `is_over`: not all could be carried over, so that all were
-    placed again. `is_rejected`: some had no place even then. `has_moved`: memory of some was widened.
+    `refusal`: why the first container without room is refused. `is_over`: some could not be carried over, so that all
+    were placed again. `is_rejected`: some had no place even then. `has_moved`: memory of some was widened.
     """
 
     books: Books
@@ -56,8 +59,8 @@ def reconfigurations(
     """Every answer that the plugin may give to *config*: the node, what is sent, and whether it was accepted.
 
     The plugin carries grants over in a random order. A configuration that is not accepted leaves the old one in place.
-    In both cases reserved grants lose their portion: the plugin copies only shared portions. *budget*: for all
-    orders together; None: `MAX_SEARCH_STEPS` for the new configuration, and as many for the old one.
+    In both cases reserved grants lose their portion: the plugin copies only shared portions. *budget*: the steps for
+    all orders together; None: `MAX_SEARCH_STEPS` for the new configuration, and as many for the old one.
 
     The refusal is PANIC if the plugin must place a container again whose pod it no longer has: its process ends.
     """

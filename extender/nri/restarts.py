@@ -27,7 +27,7 @@ def restart(
     """All possible results of a restart of the plugin on *node*. The first one is for the order of creation.
 
     A container without a place gets no grant, and there is no message about it. *keep*: whether orders in which a
-    container gets this grant (None: none) are needed. *budget*: for all orders together.
+    container gets this grant (None: none) are needed. *budget*: the steps for all orders together.
     """
     budget = budget or Budget(MAX_SEARCH_STEPS)
     books = Books(node.books.setup, budget)

@@ -54,7 +54,10 @@ class NriPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NriPod:
-    """A pod as the policy sees it, with its containers in the order of the spec. `kept_excess`: as in `Metadata`."""
+    """A pod as the policy sees it, with its containers in the order of the spec.
+
+    `kept_excess`: `excess` of its `Metadata`.
+    """
 
     pod: Pod
     containers: tuple[UnplacedContainer, ...]
@@ -103,7 +106,7 @@ class NriState:
 
     @property
     def key(self) -> Hashable:
-        """See the rules of this file."""
+        """What decides about later creations: the grants without ids and names of pods."""
         if self._key is None:
             self._key = _Key(_key_of(self.node.books))
         return self._key

@@ -15,28 +15,28 @@ class SchedulerMetrics:
         self._metrics: Final = metrics
 
     def replayed(self, count: int) -> None:
-        """See `JudgeMetrics`."""
+        """Count classes that were judged by replay."""
         self._metrics.judgements.labels("replayed").inc(count)
 
     def changing(self, nodes: int) -> None:
-        """See `LateMetrics`."""
+        """Show how many nodes wait for their projection."""
         self._metrics.changing_nodes.set(nodes)
 
     def projected_late(self, steps: int, *, is_left_out: bool) -> None:
-        """See `LateMetrics`."""
+        """Count a projection that took *steps*, or reached the limit (*is_left_out*)."""
         self._metrics.late_projections.labels("left_out" if is_left_out else "finished").inc()
         self._metrics.late_steps.inc(steps)
 
     def not_judged(self, trouble: Trouble) -> None:
-        """See `JudgeMetrics`."""
+        """Count a class that could not be judged."""
         self._metrics.unjudged.labels(trouble.value).inc()
 
     def filtered(self, counts: Mapping[tuple[str, Certainty], int]) -> None:
-        """See `FilterMetrics`."""
+        """Count the candidates of a filter call by result and certainty."""
         for (result, certainty), count in counts.items():
             self._metrics.candidate_series[result, certainty.value].inc(count)
 
     def preempted(self, results: Mapping[str, int]) -> None:
-        """See `PreemptMetrics`."""
+        """Count the candidates of a preempt call by result."""
         for result, count in results.items():
             self._metrics.preemptions.labels(result).inc(count)

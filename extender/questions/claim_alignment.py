@@ -172,7 +172,7 @@ def ranked_by_claims(
 ) -> list[int]:
     """The scores of the nodes of one request, in bands. Unchanged if all nodes that can be ranked are in one band.
 
-    *alignments*: of each node's free and claimed devices with the rest of the pod.
+    *alignments*: how each node's free and claimed devices lie to the rest of the pod.
 
     Nodes that are refused, or about which nothing is known, keep their 0.
     """

@@ -68,7 +68,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """Pods to move, in this order. `cost`: to compare it with others. `after`: other nodes that change, afterwards."""
+    """Pods to move, in this order.
+
+    `cost` compares it with other evictions. `after`: the other nodes that change, as they are afterwards.
+    """
 
     moves: tuple[Move, ...]
     cost: Cost
@@ -198,7 +201,7 @@ class Evictions:
         """The cheapest eviction after which *opens* is true of the node without the pods; None if none was found.
 
         *most*: pods in all. *chains*: pods of other nodes may be evicted as well, so that these find a place.
-        *is_worth*: of the node without the pods, and the other nodes that change; other places are tried until it is
+        *is_worth* gets the node without the pods, and the other nodes that change; other places are tried until it is
         True.
         """
         if not chains:
@@ -231,7 +234,7 @@ class Evictions:
         self.trials_left -= 1
 
     def cost(self, pods: Sequence[RunningPod]) -> Cost:
-        """See the rules of the file."""
+        """What an eviction of these pods costs, to compare it with others; the rules of this file have the order."""
         known = [self._pods[pod.uid] for pod in pods]
         disliked = sum(pod.owner == "Job" or pod.prefers_no_eviction for pod in known)
         cpus = sum(pod.requests_milli.get("cpu", 0) for pod in known)

@@ -56,9 +56,9 @@ class PoolGrant:
 class PoolRoom:
     """One pool. Sets of CPUs are bits; None: not known.
 
-    `capacity_millicpu`: of shared and reserved CPUs if nothing were granted. `free_millicpu`: what one more container
-    could get of the shared CPUs, below 0 if there is not even a share of 0. `shared`: CPUs that are shared now.
-    `shared_used_millicpu`: granted shares of them in this pool and below. `isolated`: all of them.
+    `capacity_millicpu`: what shared and reserved CPUs have if nothing is granted. `free_millicpu`: what one more
+    container could get of the shared CPUs, below 0 if there is not even a share of 0. `shared`: CPUs that are shared
+    now. `shared_used_millicpu`: granted shares of them in this pool and below. `isolated`: all of them.
     """
 
     name: str
@@ -82,7 +82,7 @@ class PoolRoom:
 def pools_of(record: NodeRecord, *, grants: bool = False) -> tuple[PoolRoom, ...]:
     """The pools of a node; empty if it does not run the policy, or nothing is known of them.
 
-    *grants*: with what each container holds.
+    *grants*: whether to list what each container holds.
     """
     if record.state is not None and (granted := grants_of(record.state)) is not None:
         return _pools_of_state(granted, grants=grants)

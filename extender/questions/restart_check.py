@@ -40,7 +40,10 @@ PodResult = Literal["kept", "moved", "fails", "may-fail"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartedPod:
-    """`moved`: it gets other CPUs or memory than it holds. `reason` and `message`: of the pod's status if it fails."""
+    """`moved`: it gets other CPUs or memory than it holds.
+
+    `reason` and `message` are in the pod's status if it fails.
+    """
 
     pod: NodePod
     result: PodResult

@@ -21,7 +21,7 @@ from extender.scheduling.totals import node_allocatable
 class Subject:
     """One node of a question. `states` is empty if no verdict is possible; the first one is the most likely.
 
-    `facts` are those of the report: see `cluster.node.Observation`.
+    `facts` come from the report (`cluster.node.Observation`).
     """
 
     name: str

@@ -87,7 +87,10 @@ def guarantee_of(config: KubeletConfig) -> Guarantee:
 
 @dataclass(slots=True)
 class Tuned:
-    """One configuration with its trials, one for each order. `guarantees`: for each group of equal nodes."""
+    """One configuration with its trials, one for each order.
+
+    `guarantees`: what each group of equal nodes guarantees.
+    """
 
     change: Change
     trials: list[Trial] = field(default_factory=list)
@@ -116,7 +119,7 @@ def front(found: Sequence[Tuned]) -> list[Tuned]:
 
 
 def _surpasses(one: Tuned, other: Tuned) -> bool:
-    """See the rules of the file."""
+    """Whether one configuration is better than another one by the rules of this file."""
     if one is other or one.is_weaker(other):
         return False
     signs = [_difference(one, other, each) for each in Measures._fields]

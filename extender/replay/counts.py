@@ -28,10 +28,10 @@ class ZoneCounts:
 class Counts:
     """All zones of a node, sorted by `numa`, and its policies as far as they are known.
 
-    `rules`: of its kubelet; of the newest version if the version is unknown. `policy` and `scope`: the kubelet's names,
-    empty if unknown. `cpu_static`: exclusive CPUs are known to be allocated. `devices_current`: the publisher is known
-    to notice device plugins that register late, so that missing devices prove something. `nri`: the pools of the NRI
-    topology-aware policy, None if the node is not known to run it.
+    `rules`: the rules of its kubelet, or of the newest version if the version is unknown. `policy` and `scope`: the
+    kubelet's names, empty if unknown. `cpu_static`: exclusive CPUs are known to be allocated. `devices_current`: the
+    publisher is known to notice device plugins that register late, so that missing devices prove something. `nri`: the
+    pools of the NRI topology-aware policy, None if the node is not known to run it.
     """
 
     rules: Rules
@@ -65,7 +65,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """Counts as they were published. `facts`: for people, a JSON object."""
+    """Counts as they were published. `facts`: what people see of them, a JSON object."""
 
     node_name: str
     counts: Counts

@@ -115,7 +115,7 @@ class Demand(NamedTuple):
         return self._replace(alignment=sharper(self.alignment), containers=containers)
 
     def or_default(self, default: "Demand", names: Collection[str]) -> "Demand":
-        """This demand; what it leaves open is taken from *default*. *names*: of the pod's containers."""
+        """This demand; what it leaves open is taken from *default*. *names*: the names of the pod's containers."""
         if default == NO_DEMAND:
             return self
         own, other = dict(self.containers), dict(default.containers)

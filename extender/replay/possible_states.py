@@ -24,8 +24,8 @@ class PossibleStates:
 
     `contradictory`: the report that they rest on contradicts itself; `complete` is False then.
 
-    `in_turn`: the NRI topology-aware policy has yet to place containers of other pods. It may place them between those
-    of the next pod, so that a verdict on that pod is never more than possible.
+    `in_turn`: the NRI topology-aware policy has yet to place containers of other pods. It may create them after
+    containers of the next pod, so a verdict on that pod is never more than possible.
     """
 
     states: tuple[ManagerState, ...] = ()

@@ -35,11 +35,11 @@ class Elected:
 
     @property
     def leads(self) -> bool:
-        """See `Leadership`."""
+        """Whether this extender may write now."""
         return self._elector.leads
 
     def obstacle(self, seconds: float) -> str | None:
-        """See `Leadership`."""
+        """Why a write that takes up to *seconds* must not start now; None if it may."""
         if not self._elector.leads:
             return f"this extender stands by; the leader is {self._elector.holder or 'not known yet'}"
         if not self._elector.leads_for(seconds):

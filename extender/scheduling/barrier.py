@@ -13,7 +13,7 @@ from extender.cluster.pods import PodRegistry
 
 
 class Barrier:
-    """See the docstring of this file. *seconds*: the longest wait of a call; 0: no call waits."""
+    """Lets a call wait until the last offered pod is bound. *seconds*: the longest wait of a call; 0: no call waits."""
 
     def __init__(self, seconds: float, pods: PodRegistry, clock: Callable[[], float]) -> None:
         self.seconds = seconds

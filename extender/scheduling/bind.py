@@ -66,7 +66,9 @@ NO_ACCESS: Final = NotBound(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindSettings:
-    """`seconds`: for the node's lock. `judge_seconds`: for replays. `wait_seconds`, `defer_seconds`: see the rules.
+    """`seconds` limits the wait for the node's lock, `judge_seconds` the replays.
+
+    `wait_seconds`, `defer_seconds`: see the rules.
 
     `certain_only`: whether a pod is bound only if it is certain to be admitted. `annotates`: whether the pod gets its
     predicted placement as an annotation.

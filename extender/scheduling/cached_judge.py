@@ -76,8 +76,8 @@ class NodeAnswers:
     """The judgements of the nodes of one request.
 
     `names`: those of the request; all else is in their order. `snapshot`: the classes that were judged; the nodes are
-    at `slots` in it. `codes`: of each node's judgement, in `kinds`. `judgements`: by class id, those of all nodes among
-    them.
+    at `slots` in it. `codes`: each node's judgement, as a position in `kinds`. `judgements`: by class id, those of all
+    nodes among them.
     """
 
     names: Sequence[str]
@@ -275,7 +275,7 @@ class CachedJudge:
     ) -> None:
         """Judge one node of each set of nodes that are alike for the pod, and store its judgement for all of them.
 
-        *slots*: of the nodes that have no judgement.
+        *slots*: where the nodes without a judgement are.
         """
         index = self._cluster.index
         ids, found = index.ids[slots], list(alike(self._cluster.classes.free, entry.shape, index.places[slots]))
@@ -303,7 +303,7 @@ class CachedJudge:
     async def answer_node(self, pod: Pod, node_name: str, seconds: float) -> Judgement:
         """The judgement of one node in the state that it has when this returns.
 
-        *seconds*: for each attempt, and before them until the node is no longer changing.
+        *seconds*: the limit of each attempt, and of the wait before them while the node is changing.
         """
         entry = self.entry(pod)
         if not self.is_aligned(entry.shape):

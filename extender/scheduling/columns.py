@@ -99,7 +99,8 @@ class Kinds:
 class KeptCodes:
     """The judgements that the last request about one pod shape and certain names got.
 
-    `ids`: class id of each node. `codes`: of its judgement, in `kinds`; the same array for as long as none changes.
+    `ids`: class id of each node. `codes`: its judgement, as a position in `kinds`; the same array for as long as none
+    changes.
     """
 
     ids: Int64s
@@ -118,7 +119,8 @@ class Column:
     def codes(self, slots: Int64s, ids: Int64s, size: int, judgements: Mapping[int, Judgement]) -> Int64s:
         """The code of the judgement of each node; `UNJUDGED` where *judgements* has none.
 
-        *slots*, *ids*: slot and class id of each node. *size*: of arrays by slot. *judgements*: by class id.
+        *slots*, *ids*: slot and class id of each node. *size*: how many slots arrays have. *judgements*: the judgement
+        of each class id.
         """
         if len(self._class_ids) != size or len(self.kinds.judgements) > 2 * size + _MANY:
             self.kinds = Kinds()

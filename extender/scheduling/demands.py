@@ -98,7 +98,7 @@ class CoarseDemand:
         machine = kubelet.machine
         if request.pod_level is not None or any(on & (on - 1) for on in machine.numa_sockets.values()):
             raise IdsDecideError
-        assert self._wanted is not None  # `check` has looked
+        assert self._wanted is not None  # `check` returns early without it
         broken = broken_by(self._wanted, machine, request, _coarse_held(machine, request, admitted))
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()

@@ -129,7 +129,7 @@ class _Judge:
     def merits(
         self, shape: PodShape, node_class: NodeClass, group: RowGroup | StatesGroup, rows: Int64s
     ) -> Sequence[int] | None:
-        """See `merits_of`."""
+        """The merits of a class for each row, as `merits_of` defines them."""
         kubelet = node_class.kubelet
         if kubelet is None or not shape.is_ordinary or node_class.has_nri or not isinstance(group, RowGroup):
             return None
@@ -289,10 +289,13 @@ def _coarse_budget(shape: PodShape, node_class: NodeClass) -> Budget:
 
 
 class _Verdicts(NamedTuple):
-    """The verdicts on one class. `refusal`: of the likeliest state that refuses the pod; None if none does.
+    """The verdicts on one class.
 
-    `merits`: of all admissions. `is_open`: an outcome that was not tried may be another verdict. `unmet`: the refusal
-    by the pod's demand for alignment if the kubelet admits the pod. `misses`: an outcome is not what the pod prefers.
+    `refusal`: why the likeliest of the states that refuse the pod does so; None if none does.
+
+    `merits`: one for each admission. `is_open`: an outcome that was not tried may be another verdict. `unmet`: the
+    refusal by the pod's demand for alignment if the kubelet admits the pod. `misses`: an outcome is not what the pod
+    prefers.
     """
 
     certainty: Certainty

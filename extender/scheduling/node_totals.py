@@ -93,7 +93,7 @@ class NodeTotals:
     def fit(self, pod: Pod, node_name: str, now: float) -> tuple[TotalsFit, float]:
         """Whether the pod fits beside all pods of the node, including those whose bindings the watch has not shown yet.
 
-        If it does not fit, the second value is for how many seconds this has been so, without a change of the totals.
+        If it does not fit, the second value counts the seconds since this began or the totals last changed.
         """
         amounts = self._amounts_of(node_name)
         allocatable, requested = amounts.allocatable_milli, amounts.requested_milli

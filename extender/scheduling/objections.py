@@ -30,7 +30,9 @@ from extender.wire.scheduler import SchedulerArgs
 
 @dataclass(frozen=True, slots=True)
 class FilterCall:
-    """A filter call. `known`: the record of its pod. `answers`: of the nodes; None if no kubelet aligns the pod.
+    """A filter call.
+
+    `known`: the record of its pod. `answers`: what is known of the nodes; None if no kubelet aligns the pod.
 
     `now`: seconds of the service's clock, when the call was judged.
     """

@@ -36,7 +36,7 @@ class PreemptMetrics(Protocol):
 
 
 class Preempt:
-    """The verb. *seconds*: for one call; *clock*: seconds of a monotonic clock."""
+    """The verb. *seconds*: the longest time of one call. *clock*: seconds of a monotonic clock."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from extender.wire.scheduler import HostScores, SchedulerArgs
 
 
 class Prioritize:
-    """The verb. *seconds*: for one call, on the monotonic *clock*.
+    """The verb. *seconds*: the longest time of one call, on the monotonic *clock*.
 
     The merits are computed here, and not in filter: only for nodes that passed.
     """

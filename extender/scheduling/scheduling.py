@@ -35,7 +35,7 @@ class SchedulingMetrics(JudgeMetrics, FilterMetrics, PreemptMetrics, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingSettings:
-    """The settings of each verb. `preempt_seconds`: for one preempt call."""
+    """The settings of each verb. `preempt_seconds`: the longest time of one preempt call."""
 
     filter: FilterSettings
     bind: BindSettings

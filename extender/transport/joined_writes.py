@@ -44,7 +44,7 @@ class JoinedWrites(asyncio.Transport):
         return self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as asyncio declares it
-        """As asyncio's transports."""
+        """The information that asyncio's transport has."""
         return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:

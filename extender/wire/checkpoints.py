@@ -95,7 +95,7 @@ class _MemoryDocument(Document):
 
 
 class _QuickBlock(msgspec.Struct, frozen=True, gc=False):
-    """As `_Block`, with a hash."""
+    """A `_Block` that can be hashed."""
 
     numa: Annotated[tuple[_QuickNumaId, ...], Meta(min_length=1)] = msgspec.field(name="numaAffinity")
     type: str
@@ -117,7 +117,7 @@ class _QuickNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class _QuickMemoryDocument(msgspec.Struct, frozen=True, gc=False):
-    """As `_MemoryDocument`, of pods without pod-level resources. Read in a third of the time."""
+    """A memory state without pod-level resources. It is read in a third of the time of `_MemoryDocument`."""
 
     policy: str = msgspec.field(name="policyName")
     machine: dict[str, _QuickNode] = msgspec.field(name="machineState")
@@ -229,7 +229,7 @@ def _check_count(count: int, field: str, what: str, most: int) -> None:
 
 
 def _cpus(text: str, max_cpu: int, *path: str) -> int:
-    """The CPUs of a list. *path*: of the list in the document; joined for an error only."""
+    """The CPUs of a list. *path*: where the list is in the document; joined for an error only."""
     if len(text) > MAX_LIST_CHARACTERS:
         _check_count(len(text), ".".join((CPU_FIELD, *path)), "characters", MAX_LIST_CHARACTERS)
     try:

@@ -94,7 +94,9 @@ def read_yaml_documents(body: bytes) -> list[object]:
 
 
 class DocumentError(Exception):
-    """Why a text cannot be read. `path`: of the value, empty for the text as a whole. `is_syntax`: it is not YAML.
+    """Why a text cannot be read.
+
+    `path`: where the value is, empty for the text as a whole. `is_syntax`: it is not YAML.
 
     `is_excess`: it exceeds a limit of this reader, and need not be wrong. `line` counts from 1.
     """

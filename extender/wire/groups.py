@@ -73,7 +73,7 @@ Json = Mapping[str, object]
 class ObjectKey(NamedTuple):
     """An object of the API that states the size of groups.
 
-    `kind`: of the group, one of `OBJECTS`.
+    `kind`: the object that the group is, one of `OBJECTS`.
     """
 
     kind: str
@@ -86,7 +86,7 @@ class Group(NamedTuple):
 
     `size`: how many pods must fit together, if the pod states it, otherwise 0. `object_key`: the object that states it.
     `leads`: other pods of the group are created only after this one is bound. `one_a_node`: each pod needs a node of
-    its own. `role`: of the pod in the object, in lower case; "" if it has none.
+    its own. `role`: what the pod is in the object, in lower case; "" if nothing.
     """
 
     key: tuple[str, str, str]
@@ -103,7 +103,7 @@ class Group(NamedTuple):
 
 
 def group_of(manifest: Json, namespace: str = "") -> Group | None:
-    """The group of the pod in a v1.Pod document; None if it is in none. *namespace*: in place of the document's."""
+    """The group of the pod in a v1.Pod document; None if it is in none. *namespace* replaces the document's."""
     metadata, spec = _object(manifest, "metadata"), _object(manifest, "spec")
     labels, annotations = _object(metadata, "labels"), _object(metadata, "annotations")
     found = _named(labels, annotations, spec)

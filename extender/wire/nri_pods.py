@@ -38,8 +38,8 @@ _YAML_KEYS: Final = frozenset({
 class AnnotationBudget(NamedTuple):
     """Limits for all labels and annotations of one pod together.
 
-    `text_bytes`: of the keys and values, in UTF-8. `values`: of the YAML and JSON in annotations, an alias counted each
-    time it is used. Reading one takes about 5 microseconds.
+    `text_bytes`: the size of keys and values in UTF-8. `values`: how many the YAML and JSON in annotations has, an
+    alias counted each time it is used. Reading one takes about 5 microseconds.
     """
 
     text_bytes: int

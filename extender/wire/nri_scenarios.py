@@ -166,7 +166,7 @@ def config_from_json(value: object, field: str) -> PolicyConfig:
 
 
 def pod_of(step: NriStep, budget: AnnotationBudget = _NO_LIMIT) -> Pod:
-    """The pod of a `pod` step. *budget*: for its annotations."""
+    """The pod of a `pod` step. *budget*: the steps for its annotations."""
     metadata = metadata_of(step.lb, step.an, budget)
     return Pod(
         id=step.id,

@@ -74,9 +74,9 @@ _OBJECT: Final = TypeAdapter(_NRTObject)
 class Published:
     """The parts of one object that are kept.
 
-    `owner_uid`: of the Node that owns it; `carried`: the compressed report; each is empty if there is none.
+    `owner_uid`: the UID of the Node that owns it; `carried`: the compressed report; each is empty if there is none.
     `confirmed_at` is the writer's time, for comparing only; the next confirmation is due within `refresh_seconds`.
-    `zones` and `attributes`: of the object, if it carries no report. `pools`: of the NRI topology-aware policy, the
+    `zones` and `attributes` are the object's, if it carries no report. `pools`: of the NRI topology-aware policy, the
     root last; its plugin overwrites the zones of an object that carries a report.
     """
 

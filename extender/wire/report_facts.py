@@ -48,7 +48,7 @@ class PackedFacts(Mapping[str, object]):
 
 
 def report_facts(report: ReadReport) -> Mapping[str, object]:
-    """The facts in *report*, as JSON. `pod_count`: of `pods`, None if the node could not list them.
+    """The facts in *report*, as JSON. `pod_count`: how many `pods` there are, None if the node could not list them.
 
     `resource_policy`: the name of the NRI policy; None if the node has none, or it is not known.
     """

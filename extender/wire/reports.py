@@ -81,8 +81,9 @@ class ReadReport:
     `pods` None: the node could not list them. `version_from_node`: the kubelet version in the Node object, "" if
     unknown; None if the report has the version. `podresources`: whether the kubelet listened, and since when by the
     node's clock (see the contract); None: unknown. `is_starting`: the list of pods is incomplete, because the kubelet
-    started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: of all that describes the kubelet, "" without one.
-    `nri`: None if the node does not run the NRI topology-aware policy. See the rules of this file for the other fields.
+    started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: the digest of all that describes the kubelet, ""
+    without one. `nri`: None if the node does not run the NRI topology-aware policy. See the rules of this file for the
+    other fields.
     """
 
     node_name: str

@@ -44,7 +44,10 @@ _WIRE_ERRORS: Final[dict[str, type[WireError]]] = {e.__name__: e for e in (WireE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionLimits:
-    """`workers` 0: no processes, see `AskedQuestions`. `seconds`: for one question, from when it has a place."""
+    """`workers` 0: no processes, see `AskedQuestions`.
+
+    `seconds`: the longest time of one question after it got a worker.
+    """
 
     workers: int
     max_waiting: int
@@ -99,7 +102,7 @@ class AskedQuestions:
                 self._template = None
 
     async def ask(self, asked: Asked, caller: str) -> AsyncGenerator[bytes, None]:
-        """See `extender.answers.question.Questions`."""
+        """The lines of the answer, from a worker process, as soon as each is known."""
         began = time.monotonic()
         asked = replace(asked, demands=self._demands())
         if asked.kind in EVICTING:

@@ -25,7 +25,7 @@ BURST: Final = 10.0
 
 
 class LimitError(Exception):
-    """A limit is exceeded. `limit`: as in the metric `limited`. `retry_after_seconds`: when to try again."""
+    """A limit is exceeded. `limit` is its label in the metric `limited`. `retry_after_seconds`: when to try again."""
 
     def __init__(self, limit: str, reason: str, retry_after_seconds: float) -> None:
         super().__init__(reason)

@@ -101,7 +101,7 @@ class PoolGrantView(Answer):
 
 
 class PoolView(PoolSummary):
-    """A pool with the containers that hold something at it, and not at a pool inside."""
+    """A pool with the containers whose grant is at this pool itself, and not at a pool inside it."""
 
     containers: Annotated[list[PoolGrantView] | None, doc("By name; null: unknown.")]
 

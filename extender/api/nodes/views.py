@@ -220,7 +220,7 @@ def is_large(record: NodeRecord) -> bool:
 
 
 def describe(record: NodeRecord, now: float, note: Note | None = None, behaviours: Sequence[Behaviour] = ()) -> Json:
-    """The record in full: a `NodeDetail`. *note* as of `summarize`, *behaviours*: from the audit."""
+    """The record in full: a `NodeDetail`. *note* is what `summarize` takes. *behaviours* are what the audit found."""
     state, kubelet = record.state, record.kubelet
     facts = record.observation.facts
     problems = facts.get("problems")

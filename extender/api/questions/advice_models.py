@@ -185,7 +185,7 @@ class DefragmentPoint(Answer):
 
 
 class DefragmentReply(Answer):
-    """How many copies each number of moves gains."""
+    """How many copies fit after each number of moves."""
 
     pod: Annotated[PodSummary, doc("The pod as it was understood.")]
     curve: Annotated[list[DefragmentPoint], doc("From the present on; ends where no step gains more.")]

@@ -27,7 +27,7 @@ class PublishedDevices:
 class ExtendedClaim(NamedTuple):
     """A claim that kube-scheduler has made for extended resources of a pod.
 
-    `containers`: for each of its devices the position of the container, init containers first; -1: not known.
+    `containers`: which container has each of its devices, by position, init containers first; -1: not known.
     """
 
     pod_uid: str = ""

@@ -13,7 +13,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class ClaimsFeature(ConnectedFeature):
-    """See the package."""
+    """Watches slices and claims, and gives their devices to filter, prioritize, bind and questions."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)

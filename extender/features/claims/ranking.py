@@ -59,7 +59,10 @@ class ClaimRanking(Objector):
     async def _alignments(
         self, pod: Pod, entry: ShapeJudgements, names: Sequence[str], classes: Sequence[NodeClass]
     ) -> list[ClaimAlignment]:
-        """The answer for each node. *entry*: of the pod's shape; *classes*: of the nodes, in the same order."""
+        """The answer for each node.
+
+        *entry*: what is known of the pod's shape. *classes*: the classes of the nodes, in the same order.
+        """
         if not self._devices.complete:
             return [ClaimAlignment.UNKNOWN] * len(names)
         devices = [self._devices.of_node(name) for name in names]

@@ -16,7 +16,7 @@ from extender.wire.groups import apis_of
 
 
 class GroupsFeature(ConnectedFeature):
-    """See the package."""
+    """Watches the objects that state sizes of groups, and gives the groups to filter and bind."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)

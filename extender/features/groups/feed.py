@@ -22,7 +22,7 @@ from extender.wire.groups import APIS, NAMES, Group, ObjectKey, group_of, sizes_
 class SizedObject:
     """An object with the sizes of groups. One without sizes counts as well: it may have had some before.
 
-    `templates`: of the pods that will come, if it says what they are.
+    `templates`: the pods that will come, if the object says what they are.
     """
 
     sizes: Mapping[ObjectKey, int]

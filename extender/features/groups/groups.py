@@ -51,7 +51,7 @@ _LOOKED_AT: Final = 100
 
 
 class Groups:
-    """See the file's rules."""
+    """The groups of pods that are known, with the places that are held for them."""
 
     def __init__(self, settings: GangSettings) -> None:
         self.settings: Final = settings

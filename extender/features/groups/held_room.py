@@ -57,7 +57,7 @@ MAX_SHOWN: Final = 64
 
 
 class HeldRoom:
-    """See the file's rules. *clock*: seconds of a monotonic clock."""
+    """Keeps single pods away from held places. *clock*: seconds of a monotonic clock."""
 
     def __init__(
         self,

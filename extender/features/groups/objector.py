@@ -74,7 +74,7 @@ KEEPING: Final = frozenset(
 
 
 class Gangs(Objector):
-    """See the file's rules. *clock*: seconds of a monotonic clock."""
+    """Offers each pod of a group its place, and no other. *clock*: seconds of a monotonic clock."""
 
     def __init__(
         self,

@@ -38,9 +38,9 @@ MAX_OFFERED: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The pods of a group that need places. `own`: of the pod that came now; `others`: of those that came before.
+    """The pods of a group that need places. `own`: the pod that came now. `others`: the pods that came before.
 
-    `to_come`: of those that have not come. `guessed`: how many of these are copies, because nothing says what they are.
+    `to_come`: the pods that have not come. `guessed`: how many of these are copies, because nothing says what they are.
     """
 
     own: Member
@@ -84,7 +84,7 @@ def wanted_of(
 
 @dataclass(frozen=True, slots=True)
 class _Ranking:
-    """The nodes for pods of one kind. `nodes`: with their merits, the best first; read once.
+    """The nodes for pods of one kind. `nodes`: the nodes with their merits, the best first; read once.
 
     `skipped`: counts the other nodes that admit such a pod, by the reason why they are left out.
     """
@@ -120,7 +120,7 @@ class Found:
 
 
 class PlaceSearch:
-    """See the file's rules. *seconds*: the most for one plan, on the monotonic *clock*."""
+    """Finds places for the pods of a group. *seconds*: the most for one plan, on the monotonic *clock*."""
 
     def __init__(
         self, groups: Groups, room: HeldRoom, judge: CachedJudge, *, seconds: float, clock: Callable[[], float]

@@ -36,7 +36,9 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSettings:
-    """`hold_seconds`, `rest_seconds`, `max_pods`: see the rules of `groups`. `plan_seconds`: for one plan.
+    """`hold_seconds`, `rest_seconds`, `max_pods`: see the rules of `groups`.
+
+    `plan_seconds`: the longest time for one plan.
 
     `defer_seconds`: for how long no pod is bound if the end of another pod could leave one of them without a place.
     """
@@ -50,7 +52,7 @@ class GangSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """A place that is held. `uid`: of the pod that claims it, "" if it is spare. `is_open`: as its group."""
+    """A place that is held. `uid`: the pod that claims it, "" if it is spare. `is_open`: whether its group is open."""
 
     key: Key
     uid: str
@@ -72,7 +74,7 @@ class Hold:
 class HeldPlace:
     """Room for one pod of the shape. `node_name`: "" for a pod that needs none on a certain node.
 
-    `rank`: of the places of the group on a node, those with lower ranks must be used first. `seen_at`: when the pod
+    `rank`: on one node, places of the group with lower ranks must be used first. `seen_at`: when the pod
     that claims it last came to filter. `leads`: this pod is bound before the others come.
     """
 
@@ -141,13 +143,16 @@ class Unfit:
 
 @dataclass(slots=True)
 class GroupRecord:
-    """One group. `size`: how many pods must fit together, 0 if unknown. `bound`: node by UID. `claims`: by UID.
+    """One group.
 
-    `stated_size`: as `size`, also if it is above the limit. `object_key`: the object that may state it. `seen_at`: when
-    one of its pods last came to filter, or was seen bound. `bound` has the pods that run or will run: neither finished
-    nor being deleted. `priority`: of the least important of its pods that came; None before one came. `spare`: places
-    for pods that have not come. `sending`: pods that bind works on at present. `is_opened`: bind has begun with one of
-    its pods. `was_placed`: all of its pods were bound, and none has come since then.
+    `size`: how many pods must fit together, 0 if unknown. `bound`: the node of each bound pod, by UID. `claims`: places
+    by UID.
+
+    `stated_size`: the size that is stated, even if it is above the limit. `object_key`: the object that may state it.
+    `seen_at`: when one of its pods last came to filter, or was seen bound. `bound` has the pods that run or will run:
+    neither finished nor being deleted. `priority`: the lowest one of its pods that came; None before one came.
+    `spare`: places for pods that have not come. `sending`: pods that bind works on at present. `is_opened`: bind has
+    begun with one of its pods. `was_placed`: all of its pods were bound, and none has come since then.
 
     Times are seconds of one monotonic clock. `held_since`: when it got its first place. `hold_until`: when places are
     given back next; `open_until`: when all of an open group are. `rests_until`: it gets no places before then.

@@ -179,7 +179,7 @@ def _parsed(after: str) -> Place | None:
     try:
         return _PLACE.validate_json(after, strict=True)
     except ValidationError:
-        raise WireError("query.after", "is not `next` of another page") from None
+        raise WireError("query.after", "is not a `next` that another page returned") from None
 
 
 def _json(document: object) -> Response:

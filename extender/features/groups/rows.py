@@ -63,8 +63,8 @@ def admitted(
 ) -> tuple[str, States]:
     """Why the node does not admit the pod, "" if it does, and its states then. Its kubelet and states are known.
 
-    *number*: of the pod on the node. *is_judged*: it is known that the node admits it. *budget*: limits the replays;
-    None: as for one admission. If it is used up, the result says nothing.
+    *number*: which pod of the node it is. *is_judged*: it is known that the node admits it. *budget*: limits the
+    replays; None: as for one admission. If it is used up, the result says nothing.
     """
     kubelet = node_class.kubelet
     assert kubelet is not None
@@ -86,7 +86,7 @@ def _walk(
 ) -> Iterator[tuple[str, States]]:
     """For each pod in order: why it does not fit, "" if it does, and the node's states then.
 
-    A pod that does not fit changes nothing. *states*: in place of those of the node.
+    A pod that does not fit changes nothing. *states*: replace the states of the node.
     """
     node_class = candidate.node_class
     states = node_class.states if states is None else states
@@ -114,7 +114,7 @@ def fit_together(
     budget: Budget | None = None,
     states: States | None = None,
 ) -> bool:
-    """Whether the node admits the pods now, in this order. *states*: in place of those of the node."""
+    """Whether the node admits the pods now, in this order. *states*: replace the states of the node."""
     return not any(refusal for refusal, _ in _walk(judge, pods, candidate, budget, states))
 
 

@@ -5,7 +5,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class JanitorFeature(ConnectedFeature):
-    """See the package."""
+    """Watches pods, and deletes those that kubelets refused for their topology."""
 
     def connect(self, connection: ApiConnection) -> None:
         """Watch pods, and delete."""

@@ -6,7 +6,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class NamespacesFeature(ConnectedFeature):
-    """See the package."""
+    """Watches namespaces, whose labels are the default demands of their pods."""
 
     def connect(self, connection: ApiConnection) -> None:
         """Watch namespaces. The service is not ready before they are listed."""

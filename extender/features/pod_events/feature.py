@@ -5,7 +5,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class PodEventsFeature(ConnectedFeature):
-    """See the package."""
+    """Writes an event on a pod that fits on no node."""
 
     def connect(self, connection: ApiConnection) -> None:
         """Write events."""

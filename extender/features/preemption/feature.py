@@ -7,7 +7,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class PreemptionFeature(ConnectedFeature):
-    """See the package."""
+    """Watches nominated pods, running pods and disruption budgets for the preempt verb."""
 
     def connect(self, connection: ApiConnection) -> None:
         """Watch nominated pods and budgets, and keep the running pods by node."""

@@ -48,7 +48,7 @@ class WatchedPods:
         self._budgets_complete = self._budgets_complete or batch.complete
 
     def on_node(self, node_name: str) -> NodePods | None:
-        """See `RunningPods`."""
+        """All pods bound to the node that are not finished; None until both watches have synced."""
         if not (self._pods_complete and self._budgets_complete):
             return None
         records = self._pods.get(node_name, {})
@@ -58,7 +58,7 @@ class WatchedPods:
         )
 
     def budgets(self) -> Sequence[DisruptionBudget] | None:
-        """See `RunningPods`."""
+        """All disruption budgets; None until both watches have synced."""
         if not self._budgets_complete:
             return None
         return tuple(budget for of_namespace in self._budgets.values() for budget in of_namespace.values())

@@ -6,7 +6,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class RequeueFeature(ConnectedFeature):
-    """See the package."""
+    """Touches nodes that changed, so that kube-scheduler tries refused pods again."""
 
     def connect(self, connection: ApiConnection) -> None:
         """Scan and touch nodes."""

@@ -8,7 +8,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class SiblingsFeature(ConnectedFeature):
-    """See the package.
+    """Gives nodes that have not reported the kubelet of their siblings or of a profile.
 
     Raises:
         ProfileError: a file of the setting `node_profiles` cannot be used.

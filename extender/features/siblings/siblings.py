@@ -245,14 +245,14 @@ class Siblings:
 
 def borrowed(kubelet: Kubelet | None, caveat: str = CAVEAT) -> Kubelet:
     """The kubelet as the one of a node that has not reported."""
-    assert kubelet is not None  # `_reporting` has looked
+    assert kubelet is not None  # `_reporting` returns only nodes with a kubelet
     return replace(kubelet, borrowed=True, caveats=(*kubelet.caveats, caveat))
 
 
 def _started(profile: NodeProfile, version: str) -> Kubelet | None:
     """The profile's kubelet with this version, as the one of a node that has not reported; None: it does not start."""
     kubelet = profile.observed.kubelet
-    assert kubelet is not None  # `read_profiles` has looked
+    assert kubelet is not None  # `read_profiles` refuses a profile without a kubelet
     try:
         kubelet = start(kubelet.machine, replace(kubelet.config, kubelet_version=version))
     except KubeletConfigError as error:

@@ -8,7 +8,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class TopologiesFeature(ConnectedFeature):
-    """See the package."""
+    """Watches NodeResourceTopology objects, and gives their reports and counts to the store of nodes."""
 
     def connect(self, connection: ApiConnection) -> None:
         """Watch the objects. Those that are not late confirm their nodes."""

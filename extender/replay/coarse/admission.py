@@ -157,7 +157,10 @@ class CoarseReplay:
         return all(c.cpus % layout.cpus_per_core == 0 for c in self.pod.containers)
 
     def has_whole_cores(self, amounts: FreeAmounts, affinity: int, used: int = 0) -> bool:
-        """With full-pcpus-only: whether all CPUs of the pod fit on whole cores of this NUMA node. *used*: by others."""
+        """With full-pcpus-only: whether all CPUs of the pod fit on whole cores of this NUMA node.
+
+        *used*: the CPUs that others use.
+        """
         layout = amounts.layout
         position = layout.cpu_numa_ids.index(affinity.bit_length() - 1)
         cpus = amounts.cpus.whole_cores[position] * layout.cpus_per_core - used

@@ -85,7 +85,7 @@ class FreeAmounts:
 
     @classmethod
     def of(cls, kubelet: Kubelet, layout: Layout, state: ManagerState) -> "FreeAmounts":
-        """The amounts of a state. *layout*: of the kubelet."""
+        """The amounts of a state. *layout*: the kubelet's."""
         cpus = _cpu_amounts(kubelet, layout, state.cpu)
         memory = memory_amounts(state.memory.nodes)
         devices = _all_device_amounts(kubelet, state.devices)

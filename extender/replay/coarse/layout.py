@@ -172,7 +172,8 @@ class NodeHardware:
     """What is equal for nodes of one layout with equal devices, whatever is free; memory sizes are left aside.
 
     Compared by identity: equal hardware is one object as long as something refers to it, or `hardware_of` has it.
-    `number`: of this object, never used again. Caches have it in their keys, so that they keep no hardware alive.
+    `number` identifies this object and is never used again. Caches have it in their keys, so that they keep no hardware
+    alive.
     """
 
     number: int

@@ -37,7 +37,7 @@ class Taken(NamedTuple):
 
     `cpus` and `physical`: CPUs by position, as in `CPUAmounts`; None where ids decide, `physical` also where nothing
     depends on it. `bytes`: by memory type, for each NUMA node. `joined` and `left`: NUMA nodes that come into a group
-    and out of one, as raw masks. `devices`: of each kind, by resource.
+    and out of one, as raw masks. `devices`: how many of each kind, by resource.
     """
 
     cpus: tuple[int, ...] | None

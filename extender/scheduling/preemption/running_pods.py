@@ -52,11 +52,11 @@ class LateRunningPods:
         self._source = source
 
     def on_node(self, node_name: str) -> NodePods | None:
-        """See `RunningPods`."""
+        """All pods bound to the node that are not finished; None until there is a source that has synced."""
         return None if self._source is None else self._source.on_node(node_name)
 
     def budgets(self) -> Sequence[DisruptionBudget] | None:
-        """See `RunningPods`."""
+        """All disruption budgets; None until there is a source that has synced."""
         return None if self._source is None else self._source.budgets()
 
 

@@ -1,8 +1,8 @@
 """Which further pods to evict: the cheapest set with which the preemptor is admitted.
 
 Rules of this file
-- Admission is not monotone: a set that works can have a larger one that does not. So every returned set was tried
-  itself.
+- Admission is not monotone: a pod can fit after some evictions, and no longer fit after one more. So every returned set
+  was tried itself.
 - Cheaper means, in this order: fewer violated disruption budgets, fewer pods, lower priorities, younger pods.
 - With at most 8 candidates all sets are tried, cheapest first, and the result is optimal. With more, (1) pods are taken
   one after another, NUMA node by NUMA node, until the preemptor is admitted; (2) each pod is removed again if the rest

@@ -26,7 +26,7 @@ class RowsOutcome:
         raise NotImplementedError
 
     def taken(self) -> Iterator[Taken]:
-        """See `RankedAdmission`."""
+        """Each resource of which the pod takes something, with the headroom before and after."""
         yield from self.resources
 
 

@@ -169,7 +169,7 @@ def call_about(
 
 
 def _weight(call: Call) -> int:
-    """As how many candidates the call counts."""
+    """The weight of a call in the log: the number of its candidates."""
     return call.count + call.pod.weight_bytes // NAME_BYTES
 
 

@@ -42,7 +42,7 @@ class RuleSetting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """A kubelet behaves as with *setting*: with it, *agreeing* of its *examined* disagreements would agree."""
+    """A kubelet seems to have *setting*, because *agreeing* of its *examined* failed predictions agree with it."""
 
     node_name: str
     setting: RuleSetting

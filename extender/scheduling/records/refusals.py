@@ -23,7 +23,7 @@ MAX_KEPT: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentRefusal:
-    """A pod that a kubelet refused. `reason`: of the pod's status. `until`: seconds of the service's clock."""
+    """A pod that a kubelet refused. `reason` is in the pod's status. `until`: seconds of the service's clock."""
 
     node_name: str
     namespace: str

@@ -58,7 +58,7 @@ class UnjudgedClasses:
 
 
 def log_unjudged(class_id: int, names: Iterable[str], trouble: Trouble, pod: Pod, detail: str) -> None:
-    """Log that a class could not be judged. *names*: some of its nodes. *detail*: of a defect."""
+    """Log that a class could not be judged. *names*: some of its nodes. *detail*: the traceback of a defect."""
     LOG.log(
         logging.ERROR if trouble is Trouble.DEFECT else logging.WARNING,
         "class of nodes not judged trouble=%s class=%d nodes=%s pod=%s/%s shape=%s%s",
