@@ -66,7 +66,7 @@ class AdmissionOutcome:
         return self.kubelet.machine
 
     def spans(self) -> Iterator[tuple[int, bool]]:
-        """See `RankedAdmission`."""
+        """For each container its NUMA nodes, as raw bits, and whether its hint is preferred."""
         policy = policy_of(self.kubelet)
         granted = {placed.name: placed for placed in placed_by(self.admitted)}
         for name, placement in self.admitted.placements.items():
@@ -78,7 +78,7 @@ class AdmissionOutcome:
             yield span, is_preferred
 
     def taken(self) -> Iterator[tuple[str, "Headroom", "Headroom"]]:
-        """See `RankedAdmission`."""
+        """Each resource of which the pod takes something, with the headroom before and after."""
         rooms = headrooms_of(self.kubelet, self.after)
         for name, before in headrooms_of(self.kubelet, self.before).items():
             after = rooms[name]
@@ -99,7 +99,7 @@ class CoarseOutcome:
         return self.before.kubelet.machine
 
     def spans(self) -> Iterator[tuple[int, bool]]:
-        """See `RankedAdmission`."""
+        """For each container its NUMA nodes, as raw bits, and whether its hint is preferred."""
         for placement in self.admitted.placements.values():
             span = footprint(placement.devices, placement.cpus | placement.memory)
             if span is None:
@@ -107,7 +107,7 @@ class CoarseOutcome:
             yield span, placement.preferred
 
     def taken(self) -> Iterator[tuple[str, "Headroom", "Headroom"]]:
-        """See `RankedAdmission`."""
+        """Each resource of which the pod takes something, with the headroom before and after."""
         for name, before, after in _coarse_rooms(self.before, self.admitted.taken):
             if before.free > after.free:
                 yield name, before, after
@@ -200,7 +200,7 @@ def _device_room(kubelet: Kubelet, devices: Mapping[str, Device], held: frozense
 
 
 def _footprint(machine: Machine, state: ManagerState, placement: Placement) -> int:
-    """See `RankedAdmission.spans`."""
+    """The NUMA nodes of one container, as raw bits, as `RankedAdmission.spans` counts them."""
     span = machine.numa_bits_of_cpus(placement.cpus)
     for block in placement.memory:
         span |= block.mask
