@@ -1,6 +1,7 @@
 """The composition root: creates and connects all objects. The only place that reads the clock."""
 
 import asyncio
+import ctypes
 import gc
 import sys
 import time
@@ -67,7 +68,10 @@ _YOUNG: Final = (2_000, 10, 1_000_000)
 """Thresholds of the collector's three generations: new objects before a collection of the youngest ones, such
 collections before one of the second generation, and of those before a full one. A full one never happens."""
 _SWITCH_SECONDS: Final = 0.001
-__all__ = ["make_app", "make_server", "make_service", "set_up_collector", "set_up_threads"]
+_MMAP_THRESHOLD: Final = (-3, 128 << 10)
+_ARENA_MAX: Final = (-8, 1)
+"""Options of mallopt(3), with their values."""
+__all__ = ["make_app", "make_server", "make_service", "set_up_allocator", "set_up_collector", "set_up_threads"]
 
 
 def make_service(
@@ -282,6 +286,17 @@ def make_questions(service: Service) -> AskedQuestions:
         budgets=service.known.running.budgets,
         metrics=service.metrics,
     )
+
+
+def set_up_allocator() -> None:
+    """Let the C library give memory back: by default it keeps a heap for each thread, full of holes.
+
+    Bodies of requests come and go in several threads. Without this, 70 to 100 MiB of them stay after some minutes.
+    Other libraries than glibc have no such options.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    for option in (_MMAP_THRESHOLD, _ARENA_MAX) if set_option else ():
+        set_option(*option)
 
 
 def set_up_threads() -> None:

@@ -9,7 +9,7 @@ import click
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from extender.app import make_app, make_server, make_service, set_up_collector, set_up_threads
+from extender.app import make_app, make_server, make_service, set_up_allocator, set_up_collector, set_up_threads
 from extender.config.settings import PREFIX, Settings, unknown_variables
 from extender.intake.profiles import ProfileError
 from extender.observability.logs import set_up_logging
@@ -43,6 +43,7 @@ def serve(**flags: str | int | None) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     for name, near in unknown_variables(os.environ):
         LOG.warning("unknown setting: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
+    set_up_allocator()
     set_up_collector()
     set_up_threads()
     try:
