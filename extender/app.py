@@ -295,8 +295,9 @@ def set_up_allocator() -> None:
     Other libraries than glibc have no such options.
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    for option in (_MMAP_THRESHOLD, _ARENA_MAX) if set_option else ():
-        set_option(*option)
+    if set_option is not None:
+        set_option(*_MMAP_THRESHOLD)
+        set_option(*_ARENA_MAX)
 
 
 def set_up_threads() -> None:

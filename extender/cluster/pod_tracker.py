@@ -1,10 +1,8 @@
-"""The pods of one node: the ledger, the watch, the report, and the projection.
+"""The pods of one node: the ledger, the watch and the report; `projection` has what follows from them.
 
 Rules of this file
 - Events and reports change the tracker at once. The projection is computed when it is first read after a change, and is
   the same as if it had been computed at once.
-- A projection that takes more than `allowance` is not computed by a read: `is_changing` is True until `finish` brings
-  the result of `work`, which any thread may compute. Until then every question for what is certain is answered no.
 - Each pod in flight with a prediction is settled once. The methods that can settle pods return them.
 - No clock and no callbacks: time is an argument, and the caller reads from `next_due` when a timeout changes something.
 """
@@ -13,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from extender.cluster import ledger as ledgers
 from extender.cluster.events import (
@@ -29,11 +27,11 @@ from extender.cluster.events import (
 )
 from extender.cluster.ledger import EMPTY, NO_PODS, Admit, Release
 from extender.cluster.node import Observation
-from extender.cluster.projection import Projection, ProjectionInput, project
+from extender.cluster.node_projection import Allowance, NodeProjection
+from extender.cluster.projection import ProjectionInput, project
 from extender.cluster.reported_pod import gives_back, shows_admission
 from extender.cluster.settled_pod import AdmissionResult, SettledPod
-from extender.cluster.steps import ElsewhereError, Steps
-from extender.cluster.sudden_exit import is_known_to_survive, survives_sudden_exit
+from extender.cluster.steps import Steps
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Verdict
@@ -58,70 +56,21 @@ class Timeouts:
     unread: float = 120.0
 
 
-class Prediction(NamedTuple):
-    """What is predicted for a pod in flight: `verdicts`, one for each possible outcome; `complete`: these are all.
-
-    `state`: the last report's.
-    """
-
-    kubelet: Kubelet
-    state: ManagerState
-    verdicts: tuple[Verdict, ...]
-    complete: bool
-
-
-class Allowance:
-    """What reads may cost at once: `of_one` new steps of one projection, and of all nodes what `limit` sets."""
-
-    __slots__ = ("_left", "_one")
-
-    def __init__(self, of_one: float = inf) -> None:
-        self._one = of_one
-        self._left: float = inf
-
-    @property
-    def of_one(self) -> float:
-        """For the next projection."""
-        return min(self._one, self._left)
-
-    def spend(self, steps: int) -> None:
-        """Count the steps of a projection."""
-        self._left = max(0, self._left - steps)
-
-    def limit(self, steps: float = inf) -> None:
-        """Allow *steps* from now on, for all nodes together."""
-        self._left = steps
-
-
-class LateProjection(NamedTuple):
-    """A projection that was computed elsewhere, of what is `given`. `steps`: those that it took, and earlier ones."""
-
-    given: ProjectionInput
-    projection: Projection
-    steps: Steps
-
-
 class PodTracker:
-    """The pods of one node. `ledger`: what has happened since its report."""
+    """The pods of one node. `ledger`: what has happened since its report. `projection`: as of the last `reconcile`."""
 
     __slots__ = (
-        "_allowance", "_given", "_is_late", "_mirrors", "_name", "_not_listed", "_projected",
-        "_running_since", "_settled", "_shown", "_steps", "_timeouts", "_unknown_since", "_unread", "_watched",
-        "ledger",
+        "_mirrors", "_not_listed", "_running_since", "_settled", "_shown", "_timeouts", "_unknown_since", "_unread",
+        "_watched", "ledger", "name", "projection",
     )  # fmt: skip
 
     def __init__(self, node_name: str, timeouts: Timeouts, allowance: Allowance | None = None) -> None:
-        self._name: Final = node_name
-        self._allowance: Final = allowance or Allowance()
-        self._is_late = False
-        """Whether projections are left to `work`, until one of them is up to date."""
+        self.name: Final = node_name
         self._timeouts: Final = timeouts
         self.ledger = EMPTY
-        self._given: ProjectionInput | None = None
-        self._projected: tuple[ProjectionInput, Projection] | None = None
-        self._steps = Steps()
+        self.projection: Final = NodeProjection(allowance or Allowance())
         self._shown: dict[str, bool] = {}
-        """Whether the report shows the admission of each pod in flight, by UID; for the state of `_given`."""
+        """Whether the report shows the admission of each pod in flight, by UID; for the state of the projection."""
         self._watched: set[str] = set()
         """Pods that the watch has on the node, not finished; without mirrors."""
         self._unread: dict[str, float] = {}
@@ -162,7 +111,8 @@ class PodTracker:
             case MirrorSeen(pod=pod):
                 self._mirrors[pod.uid] = True
             case MirrorGone(uid=uid):
-                if self._given is not None and uid in self._given.reported.pod_uids:
+                given = self.projection.given
+                if given is not None and uid in given.reported.pod_uids:
                     self._mirrors[uid] = False
                 else:
                     self._mirrors.pop(uid, None)
@@ -191,8 +141,9 @@ class PodTracker:
             return []
         limit = now - self._timeouts.unread
         self._unread = {uid: at for uid, at in self._unread.items() if at > limit and uid not in state.pod_uids}
-        steps = self._steps
-        if self._given is None or self._given.reported is not state:
+        projection = self.projection
+        steps = projection.steps
+        if projection.given is None or projection.given.reported is not state:
             steps, self._shown = Steps(), {}
             self._mirrors = {uid: there for uid, there in self._mirrors.items() if there or uid in state.pod_uids}
         settled = self._take_settled(observation, kubelet, state, heard_at, now, steps)
@@ -201,8 +152,8 @@ class PodTracker:
         self._not_listed = (lists_pods and (state.pod_uids & self._watched) - observation.listed) or NO_PODS
         if not self.ledger.events and not self.ledger.starting:  # what is kept of settled pods is never read again
             steps, self._shown = Steps(), {}
-        self._steps = steps
-        self._given = ProjectionInput(
+        projection.steps = steps
+        projection.given = ProjectionInput(
             kubelet=kubelet,
             reported=state,
             ledger=self.ledger,
@@ -236,98 +187,10 @@ class PodTracker:
             times.append(max(due, now + 0.001))
         return min(times, default=None)
 
-    @property
-    def projection(self) -> Projection | None:
-        """The projection as of the last `reconcile`; None if no verdict is possible, or if it takes too long."""
-        given, projected = self._given, self._projected
-        if given is None:
-            return None
-        if projected is None or projected[0] is not given:
-            if projected is not None and projected[0].is_alike(given):
-                projected = given, projected[1]
-            else:
-                projected = None if self._is_late else self._projected_now(given)
-            if projected is None:
-                return None
-            self._projected = projected
-        return projected[1]
-
-    def _projected_now(self, given: ProjectionInput) -> tuple[ProjectionInput, Projection] | None:
-        """The projection of *given*; None if it takes too long."""
-        try:
-            return given, project(given, self._steps, limit=self._allowance.of_one)
-        except ElsewhereError:
-            self._is_late = True
-            return None
-        finally:
-            self._allowance.spend(self._steps.work)
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether the projection is not known yet."""
-        return self._given is not None and self.projection is None
-
-    def work(self) -> Callable[[], "LateProjection"] | None:
-        """Computes the projection of a tracker that is changing; None if it is not. One at a time for each tracker."""
-        if not self.is_changing or self._given is None:
-            return None
-        steps, self._steps = self._steps, Steps()
-        return partial(_projected_late, self._given, steps)
-
-    def finish(self, late: "LateProjection") -> None:
-        """Take the result of `work`. Its projection counts if neither pods nor report have changed since then."""
-        if self._given is None or late.given.reported is not self._given.reported:
-            return
-        self._steps = late.steps
-        if late.given.is_alike(self._given):
-            self._projected, self._is_late = (self._given, late.projection), False
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self._name
-
-    def leave_out(self) -> None:
-        """Leave the next projection to `work`."""
-        self._is_late = True
-
-    def is_safe(self, at_risk_before: frozenset[str]) -> bool:
-        """Whether every pod in flight is certain to be admitted, except those that were not certain before."""
-        projection = self.projection
-        if projection is None or projection.one_order:
-            return not self.is_changing
-        return projection.complete and projection.at_risk <= at_risk_before
-
-    def is_admitted(self, uid: str) -> bool:
-        """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
-        projection = self.projection
-        if projection is None or uid not in projection.verdicts:
-            return not self.is_changing
-        return projection.complete and uid not in projection.at_risk
-
-    def prediction(self, uid: str) -> Prediction | None:
-        """The prediction for a pod in flight; None if there is none."""
-        given, projection = self._given, self.projection
-        if given is None or projection is None or uid not in projection.verdicts:
-            return None
-        return Prediction(given.kubelet, given.reported, projection.verdicts[uid], projection.complete)
-
-    def survives_sudden_exit(self, uid: str, now: float, max_admissions: int) -> Callable[[], bool] | None:
-        """Whether the pod is admitted even if any single other pod ends first, as `NodeStore` defines it."""
-        projection = self.projection
-        if self.is_changing:
-            return lambda: False
-        if self._given is None or projection is None or uid not in projection.verdicts:
-            return None
-        given = replace(self._given, now=now)
-        self._steps.begin()
-        if is_known_to_survive(given, uid, projection, self._steps):
-            return None
-        return partial(survives_sudden_exit, given, uid, max_admissions)
-
     def may_be_gone(self, now: float) -> frozenset[str]:
         """Pods that the kubelet may count no more, and may still count."""
-        return self.ledger.may_be_gone(now) | (NO_PODS if self._given is None else self._given.maybe_gone)
+        given = self.projection.given
+        return self.ledger.may_be_gone(now) | (NO_PODS if given is None else given.maybe_gone)
 
     def lacks_pods(self, started_at: float) -> bool:
         """Whether pods are missing in reports that are in the first list of a kubelet started at this time."""
@@ -431,7 +294,7 @@ class PodTracker:
         self, admit: Admit, result: AdmissionResult, *, state: ManagerState | None = None, reason: str = ""
     ) -> Iterator[SettledPod]:
         """Settle a pod in flight with a prediction, at most once."""
-        given, projection = self._given, self.projection
+        given, projection = self.projection.given, self.projection.now
         if given is None or projection is None or admit.uid in self._settled or admit.static:
             return
         verdicts = projection.verdicts.get(admit.uid)
@@ -439,7 +302,7 @@ class PodTracker:
             return
         self._settled |= {admit.uid}
         yield SettledPod(
-            node_name=self._name,
+            node_name=self.name,
             pod=admit.pod,
             kubelet=given.kubelet,
             result=result,
@@ -450,12 +313,6 @@ class PodTracker:
             is_ours=admit.is_ours,
             predict_again=partial(_predict_again, given, admit.uid),
         )
-
-
-def _projected_late(given: ProjectionInput, steps: Steps) -> LateProjection:
-    projection = project(given, steps)
-    _ = projection.possible.key  # takes as long as the state is large: it is kept
-    return LateProjection(given, projection, steps)
 
 
 def _predict_again(given: ProjectionInput, uid: str, kubelet: Kubelet) -> tuple[tuple[Verdict, ...], bool]:

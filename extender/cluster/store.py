@@ -5,9 +5,7 @@ Rules of this file
 - No clock: the time of each call is an argument, in seconds of one monotonic clock. Only `expire` applies timeouts; a
   read returns what follows as of the last `expire` or change.
 - An older report never replaces a newer one. A report that is refused changes nothing.
-- A node's class follows from its report and its ledger alone (`projection`). It is computed at the first read after a
-  change, and is the same as if it had been computed at once.
-- `_class_of` mirrors `_nodes` at every read: verbs read classes, never records.
+- A node's class follows from its report and its ledger alone (`projection`). Verbs read classes, never records.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -19,11 +17,13 @@ from typing import Final
 from extender.cluster.deadlines import Deadlines
 from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.cluster.events import PodAssumed, PodEvent
-from extender.cluster.ledger import EMPTY, NO_PODS, Ledger
+from extender.cluster.filed_nodes import FiledNodes, NodeView
+from extender.cluster.ledger import NO_PODS
 from extender.cluster.node import NodeRecord, Observation
-from extender.cluster.node_class import AWAITED, UNKNOWN, ClassTable, NodeClass
+from extender.cluster.node_class import UNKNOWN, NodeClass
 from extender.cluster.node_objects import NodeObjects
-from extender.cluster.pod_tracker import Allowance, LateProjection, PodTracker, Prediction, Timeouts
+from extender.cluster.node_projection import Allowance, LateProjection
+from extender.cluster.pod_tracker import PodTracker, Timeouts
 from extender.cluster.report_order import past_boots_after
 from extender.cluster.restarts import Restarts
 from extender.cluster.search_bounds import LOOP_STEPS, LOOP_STEPS_OF_ALL
@@ -36,7 +36,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.nri.counts import NriCounts
 from extender.replay.counts import Counted
 from extender.replay.pod import Pod
-from extender.replay.possible_states import NO_STATES, PossibleStates
+from extender.replay.possible_states import NO_STATES
 
 CATCH_UP: Final = 1000
 """Nodes that show a change of the pod watch in one step, which takes 0.1 to 0.2 s."""
@@ -62,28 +62,24 @@ class NodeStore:
         self._max_nodes: Final = max_nodes
         self._timeouts: Final = timeouts or Timeouts()
         self._on_settled: Final = settled
-        self._awaited_until = awaited_until
         self._restarts: Final = restarts or Restarts()
-        self._nodes: dict[str, NodeRecord] = {}
-        self._trackers: dict[str, PodTracker] = {}
-        """The trackers of all nodes with a report or an event: a ledger can begin before the first report."""
-        self._class_of: Final = ClassIndex(UNKNOWN if awaited_until is None else AWAITED)
-        self.classes: Final = ClassTable()
+        self._nodes: Final = FiledNodes(self._view, awaited_until)
+        self.classes: Final = self._nodes.classes
         """For reading only."""
+        self._no_pods: Final = PodTracker("", self._timeouts)
+        self._trackers: dict[str, PodTracker] = {}
+        """Of all nodes with a report or an event: a ledger can begin before the first report."""
         self.node_objects: Final = NodeObjects()
         self._deadlines: Final = Deadlines(stale_after_seconds)
         self._watching = Watching.NOT
         self._behind: list[str] = []
         """Nodes that do not show the state of the pod watch yet."""
         self._score_only: set[str] = set()
-        self._kubelets: Final = Shared[str, Kubelet]()
-        """By the digest of the parts of a report that describe one."""
+        kubelets: Final = Shared[str, Kubelet]()
+        self.kubelet_with, self._shared_kubelet = kubelets.get, kubelets.of
+        """The kubelet of an earlier report, by its digest; None if there is none. Any thread may call it."""
         self._later: Callable[[str], bool] | None = None
         self._allowance = Allowance()
-        self._young: dict[str, float] = {}
-        """New nodes: until when each is `AWAITED` rather than `UNKNOWN`."""
-        self._unfiled: dict[str, None] = {}
-        """Nodes that have changed since their class was computed."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -91,7 +87,7 @@ class NodeStore:
     def __iter__(self) -> Iterator[NodeRecord]:
         """Every node, in no particular order."""
         self._file_all()
-        return iter(self._nodes.values())
+        return self._nodes.records()
 
     @property
     def class_count(self) -> int:
@@ -99,39 +95,35 @@ class NodeStore:
         self._file_all()
         return len(self.classes)
 
-    def kubelet_with(self, digest: str) -> Kubelet | None:
-        """The kubelet of an earlier report, by its digest; None if there is none. Any thread may call it."""
-        return self._kubelets.get(digest)
-
     def get(self, name: str) -> NodeRecord | None:
         """The record of one node; None if there is no report of it."""
-        self._file(name)
         return self._nodes.get(name)
 
     def observation(self, name: str) -> Observation | None:
         """The last report of the node. Cheap: nothing is computed from it."""
-        record = self._nodes.get(name)
+        record = self._nodes.as_stored(name)
         return None if record is None else record.observation
 
     def _filed(self, name: str) -> NodeRecord:
-        self._file(name)
-        return self._nodes[name]
+        record = self._nodes.get(name)
+        assert record is not None  # the caller has put it there
+        return record
 
     def classes_of(self, names: Iterable[str]) -> list[NodeClass]:
         """The class of each name as of the last `expire`, in order; `UNKNOWN` or `AWAITED` for names never reported."""
         self._file_all()
-        return [self._class_of[name] for name in names]
+        return [self._nodes.index[name] for name in names]
 
     def snapshot(self) -> ClusterSnapshot:
         """The class of every node as of the last `expire`. Cost: see `ClassIndex`."""
         self._file_all()
-        return self._class_of.snapshot()
+        return self._nodes.index.snapshot()
 
     @property
     def index(self) -> ClassIndex:
         """The class of every node as of the last `expire`, by slot."""
         self._file_all()
-        return self._class_of
+        return self._nodes.index
 
     def observe(self, observation: Observation, now: float) -> NodeRecord:
         """Store a report. The current report, sent again, counts as a heartbeat.
@@ -141,7 +133,7 @@ class NodeStore:
                 content.
             ClusterFullError: the node is new, and the limit of nodes is reached.
         """
-        held = self._nodes.get(observation.node_name)
+        held = self._nodes.as_stored(observation.node_name)
         if held and held.observation.counts is None and held.observation.identity == observation.identity:
             is_same = held.observation.version_from_node == observation.version_from_node
             if is_same and not held.observation.has_other_pools:
@@ -157,7 +149,7 @@ class NodeStore:
         """
         self.expire(now)
         name = counted.node_name
-        held = self._nodes.get(name)
+        held = self._nodes.as_stored(name)
         if held and held.observation.counts is None and self._deadlines.is_fresh(name):
             return self._with_pools(held, counted.counts.nri, now)
         if held and held.observation.counts == counted.counts:
@@ -167,7 +159,7 @@ class NodeStore:
 
     def drop_pools(self, name: str, now: float) -> None:
         """Drop the pools that the NRI plugin published: nothing confirms them any longer."""
-        held = self._nodes.get(name)
+        held = self._nodes.as_stored(name)
         if held is not None and held.observation.pools is not None:
             self._with_pools(held, None, now)
 
@@ -175,7 +167,7 @@ class NodeStore:
         """The node where the NRI plugin publishes *pools*; see `Observation.beside`."""
         observation = held.observation.beside(pools)
         if observation is not held.observation:
-            self._nodes[held.name] = replace(held, observation=observation)
+            self._nodes.put(replace(held, observation=observation))
             self._reconcile(held.name, now)
         return self._filed(held.name)
 
@@ -187,7 +179,7 @@ class NodeStore:
             OutdatedError: the current report is another one, or must be read again: it has no kubelet version, and the
                 version in the Node object has changed.
         """
-        held = self._nodes.get(name)
+        held = self._nodes.as_stored(name)
         if held is None:
             raise UnknownNodeError(name)
         if held.observation.identity != (boot_id, sequence, digest):
@@ -202,36 +194,28 @@ class NodeStore:
     def compute_elsewhere(self, later: Callable[[str], bool]) -> None:
         """From now on no read computes a projection that takes long: the node's name is passed to *later*.
 
-        *later* returns whether it has the projection computed, by `late_work` and `finish`. Until then the node is
+        *later* returns whether it has the projection computed, by its `work` and `finish`. Until then the node is
         changing, and no verdict on it is certain. Call this before there are nodes.
         """
         self._later, self._allowance = later, Allowance(LOOP_STEPS)
 
-    def leave_out(self, name: str) -> None:
-        """Compute what the node changes to next elsewhere, because its last projection took far too long."""
-        tracker = self._trackers.get(name)
-        if tracker is not None and self._later is not None:
-            tracker.leave_out()
-
     def is_changing(self, name: str) -> bool:
         """Whether the node's projection is being computed elsewhere."""
-        tracker = self._trackers.get(name)
-        if tracker is None or not tracker.is_changing:  # most nodes: their class can wait for the next read
+        projection = self.pods_of(name).projection
+        if not projection.is_changing:  # most nodes: their class can wait for the next read
             return False
-        self._file(name)
-        return tracker.is_changing
-
-    def late_work(self, name: str) -> Callable[[], LateProjection] | None:
-        """Computes the projection of a changing node; None for other nodes. Any thread may call it, once."""
-        tracker = self._trackers.get(name)
-        return None if tracker is None else tracker.work()
+        self._nodes.get(name)
+        return projection.is_changing
 
     def finish(self, name: str, late: LateProjection) -> None:
-        """Take the result of `late_work`, if it is still that of the node."""
-        tracker = self._trackers.get(name)
-        if tracker is not None and name in self._nodes:
-            tracker.finish(late)
-            self._unfiled[name] = None
+        """Take the result of the projection's `work`, if it is still that of the node."""
+        if name in self._nodes:
+            self.pods_of(name).projection.finish(late)
+            self._nodes.changed(name)
+
+    def pods_of(self, name: str) -> PodTracker:
+        """The pods of a node, for reading; none for an unknown node."""
+        return self._trackers.get(name, self._no_pods)
 
     @property
     def pods_in_flight(self) -> int:
@@ -243,43 +227,18 @@ class NodeStore:
         """Number of score-only nodes."""
         return len(self._score_only)
 
-    def ledger(self, name: str) -> Ledger:
-        """The events on a node since its report; empty for an unknown node."""
-        tracker = self._trackers.get(name)
-        return EMPTY if tracker is None else tracker.ledger
-
     def is_admitted(self, name: str, uid: str) -> bool:
         """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
-        tracker = self._trackers.get(name)
-        return name in self._score_only or tracker is None or tracker.is_admitted(uid)
-
-    def prediction(self, name: str, uid: str) -> Prediction | None:
-        """The prediction for a pod in flight to the node; None if there is none."""
-        tracker = self._trackers.get(name)
-        return None if tracker is None else tracker.prediction(uid)
+        return name in self._score_only or self.pods_of(name).projection.is_admitted(uid)
 
     def survives_sudden_exit(
         self, name: str, uid: str, now: float, max_admissions: int = MAX_EXIT_ADMISSIONS
     ) -> Callable[[], bool] | None:
-        """Computes whether a pod in flight is still certain to be admitted if any single other pod exits unobserved.
-
-        None: it is certain, or there is no prediction for the pod. The returned function is pure, and any thread may
-        call it. It takes long on nodes with many pods.
-        """
-        record = self._nodes.get(name)
+        """See `NodeProjection.survives_sudden_exit`; None as well where no prediction counts."""
+        record = self._nodes.as_stored(name)
         if record is None or name in self._score_only or not record.observation.is_replayable:
             return None
-        return self._trackers[name].survives_sudden_exit(uid, now, max_admissions)
-
-    def unread(self, name: str) -> Collection[str]:
-        """Pods that may be in flight to the node, and whose requests cannot be read: the node counts as stale."""
-        tracker = self._trackers.get(name)
-        return () if tracker is None else tracker.unread
-
-    def may_be_gone(self, name: str, now: float) -> frozenset[str]:
-        """Pods of the node that its kubelet may or may not still count. All of them are leaving."""
-        tracker = self._trackers.get(name)
-        return frozenset() if tracker is None else tracker.may_be_gone(now)
+        return self._trackers[name].projection.survives_sudden_exit(uid, now, max_admissions)
 
     def apply(self, *events: PodEvent, now: float) -> None:
         """Apply events in order. The changed nodes are reconciled once, at the end."""
@@ -287,7 +246,8 @@ class NodeStore:
         for event in events:
             tracker = self._tracker(event.node_name)
             before, unread = tracker.ledger, len(tracker.unread)
-            self._settle(tracker.apply(event, now, partial(self._restarts.has_restarted, event.node_name)))
+            for settled in tracker.apply(event, now, partial(self._restarts.has_restarted, event.node_name)):
+                self._on_settled(settled)
             if tracker.ledger is not before or len(tracker.unread) != unread:
                 changed.append(event.node_name)
         for name in dict.fromkeys(changed):
@@ -300,39 +260,23 @@ class NodeStore:
         was certain to be admitted, because kubelets do not always admit pods in the order of their bindings; or the
         node is changing. Always True for a score-only node.
         """
-        tracker = self._tracker(name)
-        before = tracker.projection
+        projection = self._tracker(name).projection
+        before = projection.now
         self.apply(PodAssumed(name, pod), now=now)
         at_risk = NO_PODS if before is None else before.at_risk
-        return lambda: name in self._score_only or tracker.is_safe(at_risk)
+        return lambda: name in self._score_only or projection.is_safe(at_risk)
 
     def starting(self, now: float) -> Collection[str]:
         """Nodes whose kubelets are stopped or have just started; see `restarts`."""
-        return self._restarts.names(now, self._lacks_pods)
-
-    def _lacks_pods(self, name: str, started_at: float) -> bool:
-        tracker = self._trackers.get(name)
-        return tracker is not None and tracker.lacks_pods(started_at)
+        return self._restarts.names(now, lambda name, started_at: self.pods_of(name).lacks_pods(started_at))
 
     def set_existing(self, names: Iterable[str], now: float) -> None:
         """Every node that the API server has."""
-        self.node_objects.set_existing(names, self._nodes.keys(), now)
+        self.node_objects.set_existing(names, self._nodes, now)
 
     def await_report(self, name: str, until: float) -> None:
         """A new node, whose exporter may be about to start: until then it is `AWAITED` while nothing is known of it."""
-        self._young[name] = until
-        if name in self._nodes:
-            self._unfiled[name] = None
-        else:
-            self._class_of.put(name, AWAITED)
-
-    def _end_youth(self, name: str) -> None:
-        if self._young.pop(name, None) is None:
-            return
-        if name in self._nodes:
-            self._unfiled[name] = None
-        else:
-            self._class_of.remove(name)
+        self._nodes.await_report(name, until)
 
     def drop_node(self, name: str) -> None:
         """The node was deleted. A later node of the same name is another node."""
@@ -341,10 +285,7 @@ class NodeStore:
         self._score_only.discard(name)
         self._deadlines.forget(name)
         self._restarts.forget(name)
-        self._end_youth(name)
-        self._unfiled.pop(name, None)
-        if self._nodes.pop(name, None) is not None:
-            self.classes.drop(self._class_of.remove(name))
+        self._nodes.drop(name)
 
     def withdraw(self, name: str, why: str, now: float) -> None:
         """Drop what is assumed of a node that has not reported: it is unknown until its first report."""
@@ -385,11 +326,7 @@ class NodeStore:
     def expire(self, now: float) -> None:
         """Apply expired timeouts; the reads do not. Cost: one step for each node that changes."""
         self._catch_up(now)
-        if self._awaited_until is not None and now >= self._awaited_until:
-            self._awaited_until = None
-            self._class_of.set_unknown(UNKNOWN)
-        for name in [name for name, until in self._young.items() if until <= now]:
-            self._end_youth(name)
+        self._nodes.expire(now)
         for name in self.node_objects.take_strays(now):
             self.drop_node(name)
         for name in self._deadlines.expired(now):
@@ -398,17 +335,17 @@ class NodeStore:
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
         """Replace what is known of the node by another report."""
         name = observation.node_name
-        before = self._nodes.get(name)
+        before = self._nodes.as_stored(name)
         if before is None and len(self._nodes) >= self._max_nodes:
             raise ClusterFullError(f"reports of {self._max_nodes} nodes are held, and no more are allowed")
         digest, kubelet = observation.kubelet_digest, observation.kubelet
         if digest and kubelet is not None:  # equal kubelets are one object
-            shared = self._kubelets.of(digest, lambda: kubelet)
+            shared = self._shared_kubelet(digest, lambda: kubelet)
             observation = observation if shared is kubelet else replace(observation, kubelet=shared)
         if before is not None and before.observation.pools is not None:
             observation = observation.beside(before.observation.pools)
         self.node_objects.note_report(name, now)
-        self._nodes[name] = NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots)
+        self._nodes.put(NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots))
         self._deadlines.note_message(name, now)
         self._restarts.observe(observation, now)
         self._reconcile(name, now)
@@ -417,9 +354,9 @@ class NodeStore:
     def _touch(self, held: NodeRecord, now: float) -> NodeRecord:
         """The current report still holds."""
         was_stale = not self._deadlines.is_fresh(held.name)
-        self._nodes[held.name] = replace(held, heard_at=now)
+        self._nodes.put(replace(held, heard_at=now))
         self._deadlines.note_message(held.name, now)
-        if was_stale or self.ledger(held.name).events:
+        if was_stale or self.pods_of(held.name).ledger.events:
             self._reconcile(held.name, now)
         return self._filed(held.name)
 
@@ -429,23 +366,17 @@ class NodeStore:
             tracker = self._trackers[name] = PodTracker(name, self._timeouts, self._allowance)
         return tracker
 
-    def _settle(self, settled: Iterable[SettledPod]) -> None:
-        for each in settled:
-            self._on_settled(each)
-
     def _reconcile(self, name: str, now: float) -> None:
         """Record that the node has changed: its class is computed at the next read."""
-        record = self._nodes.get(name)
-        if record is not None:
-            self._unfiled[name] = None
+        record = self._nodes.as_stored(name)
+        self._nodes.changed(name)
         if record is None or not record.observation.is_replayable:
             self._trim(name, now)
             return
         tracker, is_live = self._tracker(name), self._watching is Watching.LIVE
-        self._settle(tracker.reconcile(record.observation, record.heard_at, now, watch_is_live=is_live))
-        due = tracker.next_due(now)
-        if due is not None:
-            self._deadlines.add_timeout(name, due)
+        for settled in tracker.reconcile(record.observation, record.heard_at, now, watch_is_live=is_live):
+            self._on_settled(settled)
+        self._await_due(tracker, now)
 
     def _trim(self, name: str, now: float) -> None:
         """Drop what is over of the ledger of a node that does not report, and all of a node that does not exist."""
@@ -455,58 +386,28 @@ class NodeStore:
         has_pods = tracker.trim(now)
         if not has_pods and name not in self._nodes and not self.node_objects.may_exist(name):
             del self._trackers[name]
-        elif (due := tracker.next_due(now)) is not None:
-            self._deadlines.add_timeout(name, due)
+        else:
+            self._await_due(tracker, now)
+
+    def _await_due(self, tracker: PodTracker, now: float) -> None:
+        if (due := tracker.next_due(now)) is not None:
+            self._deadlines.add_timeout(tracker.name, due)
 
     def _file_all(self) -> None:
         """Compute the class of every node that has changed."""
-        if not self._unfiled:
-            return
-        self._allowance.limit(inf if self._later is None else LOOP_STEPS_OF_ALL)
-        while self._unfiled:
-            self._file(next(iter(self._unfiled)))
-        self._allowance.limit()
+        if self._nodes.has_changed:
+            self._allowance.limit(inf if self._later is None else LOOP_STEPS_OF_ALL)
+            self._nodes.file_all()
+            self._allowance.limit()
 
-    def _possible(self, name: str, observation: Observation) -> PossibleStates:
-        """The possible states of the node. While they are computed elsewhere: its reported state, incomplete."""
-        if observation.state is None or not observation.is_replayable:
-            return NO_STATES
-        tracker = self._tracker(name)
-        projection = tracker.projection
-        if projection is None and not (self._later and self._later(name)):
-            work = tracker.work()
-            if work is not None:
-                tracker.finish(work())
-            projection = tracker.projection
-        return PossibleStates((observation.state,), complete=False) if projection is None else projection.possible
-
-    def _file(self, name: str) -> None:
-        """Compute the class of the node, if it has changed. Its former class loses a node."""
-        if name not in self._unfiled:
-            return
-        del self._unfiled[name]
-        record = self._nodes[name]
-        observation = record.observation
-        possible = self._possible(name, observation)
-        node_class = self.classes.hold(
-            observation.kubelet,
-            possible,
-            observation.hidden,
-            stale=not self._deadlines.is_fresh(name) or self._watching is Watching.SILENT or bool(self.unread(name)),
-            score_only=name in self._score_only,
-            counts=observation.counts,
-            pools=observation.pools and replace(observation.pools, config=observation.nri_config),
-        )
-        if node_class is UNKNOWN and name in self._young:
-            node_class = AWAITED
-        before = self._class_of.put(name, node_class)
-        if before is not None:
-            self.classes.drop(before)
-        is_same = observation.kubelet is node_class.kubelet
-        self._nodes[name] = replace(
-            record,
-            node_class=node_class,
-            observation=observation if is_same else replace(observation, kubelet=node_class.kubelet),
+    def _view(self, record: NodeRecord) -> NodeView:
+        name, state, possible = record.name, record.observation.state, NO_STATES
+        if state is not None and record.observation.is_replayable:
+            possible = self._tracker(name).projection.possible(state, lambda: bool(self._later and self._later(name)))
+        unread = tuple(self.pods_of(name).unread)
+        return NodeView(
             possible=possible,
-            unread=tuple(self.unread(name)),
+            stale=not self._deadlines.is_fresh(name) or self._watching is Watching.SILENT or bool(unread),
+            score_only=name in self._score_only,
+            unread=unread,
         )

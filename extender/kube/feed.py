@@ -139,7 +139,7 @@ class ClusterFeed:
 
     def _see_again(self, name: str) -> None:
         """A Node object is new: the kubelet of that name runs the pods that are bound to it already."""
-        if not self.nodes_complete or self._cluster.ledger(name).events:
+        if not self.nodes_complete or self._cluster.pods_of(name).ledger.events:
             return
         pods = self.pods_on(name) or ()
         events: list[PodEvent] = []
@@ -212,7 +212,7 @@ class ClusterFeed:
         pod = pod_of(record)
         if pod is None or not self.pods_complete:
             return
-        known = self._cluster.ledger(record.node_name).find(record.kubelet_uid)
+        known = self._cluster.pods_of(record.node_name).ledger.find(record.kubelet_uid)
         is_ours = offered or (known is not None and known.is_ours)
         self.on_refused(
             Refused(record.node_name, self.demands.complete(pod), reason, at=self._clock(), is_ours=is_ours)

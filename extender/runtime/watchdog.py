@@ -85,7 +85,7 @@ class _Watchdog:
         self._service.metrics.loop_blocked.labels(kind).inc()
         LOG.warning("event loop late seconds=%.1f node=%s pod=%s at=%s", late, blamed.node, blamed.pod, blamed.place)
         if blamed.node:
-            self._service.known.nodes.leave_out(blamed.node)
+            self._service.known.nodes.pods_of(blamed.node).projection.leave_out()
 
 
 @asynccontextmanager

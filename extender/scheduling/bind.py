@@ -255,7 +255,9 @@ class Bind:
 
     def _binding(self, pod: Pod, node_name: str) -> Binding:
         """The binding, with the predicted placement as an annotation if that is wanted and known."""
-        predicted = self._cluster.prediction(node_name, pod.uid) if self._settings.annotates else None
+        predicted = (
+            self._cluster.pods_of(node_name).projection.prediction(pod.uid) if self._settings.annotates else None
+        )
         text = "" if predicted is None else placement_annotation(predicted)
         annotations = {ANNOTATION: text} if text else {}
         return Binding(

@@ -103,7 +103,7 @@ class LateProjections:
 
     async def _project(self, name: str) -> bool:
         """Compute the node's projection. Returns whether the node is no longer changing."""
-        work = self._cluster.late_work(name)
+        work = self._cluster.pods_of(name).projection.work()
         if work is None:
             return True
         late = await self._offload(work)

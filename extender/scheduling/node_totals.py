@@ -102,7 +102,7 @@ class NodeTotals:
         wanted = pod_requests(pod, {})
         unseen_pods = [other for other in self._pods.unseen_on(node_name) if other.uid != pod.uid]
         unseen = [pod_requests(other, {}) for other in unseen_pods]
-        finished = self._finished(node_name, self._cluster.may_be_gone(node_name, now))
+        finished = self._finished(node_name, self._cluster.pods_of(node_name).may_be_gone(now))
         if not exceeds(wanted, allocatable, [requested, finished, *unseen]):
             return TotalsFit.ENOUGH, 0.0
         if not exceeds(wanted, allocatable, [requested, *unseen]):

@@ -132,7 +132,7 @@ class Nominator(Objector):
         record = self._cluster.get(node_name)
         if record is None or not record.states:
             return None
-        leaving = set(self._cluster.may_be_gone(node_name, now))
+        leaving = set(self._cluster.pods_of(node_name).may_be_gone(now))
         for nomination in nominations:
             leaving |= self._pods.get(nomination.pod.uid).victims.on(node_name, now)
         held = {uid for state in record.states for uid in state.pod_uids}

@@ -11,7 +11,7 @@ from typing import Final
 
 import orjson
 
-from extender.cluster.pod_tracker import Prediction
+from extender.cluster.node_projection import Prediction
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.alignment import Alignment, alignment_of_verdict
 from extender.replay.creation import whole_placements

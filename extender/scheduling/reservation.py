@@ -45,7 +45,7 @@ class Reservation:
         self._cluster, self._pods, self._clock = cluster, pods, clock
         self.pod: Final = pod
         self.node_name: Final = node_name
-        self.is_repeat: Final = cluster.ledger(node_name).find(pod.uid) is not None
+        self.is_repeat: Final = cluster.pods_of(node_name).ledger.find(pod.uid) is not None
         self._is_safe: Callable[[], bool] | None = None
         self.stage = Stage.NEW
 

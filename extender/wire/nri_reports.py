@@ -204,8 +204,8 @@ def _cpus(reported: ReportedNriMachine, node_count: int) -> tuple[CPU, ...]:
             raise WireError(field, f"CPU {id_} is listed twice, or is not an id below {MAX_CPUS}")
         if not 0 <= node < node_count or not all(0 <= i < len(caches) for i in indexes):
             raise WireError(field, "its NUMA node and its caches must be listed")
-        if len(indexes) > MAX_CACHES_A_CPU or len(set(indexes)) != len(indexes):
-            raise WireError(field, f"{len(indexes)} caches, more than {MAX_CACHES_A_CPU}, or one of them twice")
+        if len(indexes) > MAX_CACHES_A_CPU:
+            raise WireError(field, f"{len(indexes)} caches, more than {MAX_CACHES_A_CPU}")
         core = _list(threads, field)
         if not core >> id_ & 1:
             raise WireError(field, "the CPU is not among the threads of its core")

@@ -211,7 +211,7 @@ def test_a_running_pod_that_its_kubelet_does_not_list_yet_is_in_doubt_and_not_go
     world.cluster.set_watching(watching, 50)
     world.report(held, 60, left=frozenset({pod.uid}))
     assert world.states(61) == {held.key, EMPTY.state.key}
-    assert world.cluster.may_be_gone("n", 61) == {pod.uid}
+    assert world.cluster.pods_of("n").may_be_gone(61) == {pod.uid}
 
     world.report(held, 70, listed=frozenset({pod.uid}))
     assert world.states(71) == {held.key}
@@ -437,7 +437,7 @@ def test_a_pod_that_ends_before_it_starts_gives_nothing_back_any_more() -> None:
     world.cluster.apply(PodGone("n", pod.uid), now=3)
 
     assert world.states(3) == {EMPTY.state.key}
-    assert not world.cluster.ledger("n").starting
+    assert not world.cluster.pods_of("n").ledger.starting
 
 
 def test_a_silent_watch_makes_every_node_stale() -> None:
@@ -517,7 +517,7 @@ def _tell(world: World, kind: str, value: Any, now: float, *, is_last_report: bo
             if is_last_report or now % 3 < 2:  # some reports are lost
                 world.report(value, now)
         case "assume":
-            if cluster.ledger("n").find(value.uid) is None:
+            if cluster.pods_of("n").ledger.find(value.uid) is None:
                 cluster.assume("n", value, now)
         case "see" | "started":
             cluster.apply(PodSeen("n", value, started=kind == "started"), now=now)
@@ -538,8 +538,11 @@ def test_the_ledger_of_a_node_that_never_reports_has_what_is_there_and_no_more()
         cluster.apply(PodSeen("n", _pod(f"p{number}"), started=True), now=now)
         cluster.apply(PodGone("n", f"uid-p{number}"), now=now + 1)
 
-    assert len(cluster.ledger("n").events) <= 2 * TIMEOUTS.absence / 10 + 2
-    assert "uid-stays" in {*cluster.ledger("n").resolved, *(admit.uid for admit in cluster.ledger("n").admits)}
+    assert len(cluster.pods_of("n").ledger.events) <= 2 * TIMEOUTS.absence / 10 + 2
+    assert "uid-stays" in {
+        *cluster.pods_of("n").ledger.resolved,
+        *(admit.uid for admit in cluster.pods_of("n").ledger.admits),
+    }
 
 
 def test_nothing_is_kept_of_a_node_that_does_not_exist_when_its_pods_are_gone() -> None:
@@ -548,9 +551,9 @@ def test_nothing_is_kept_of_a_node_that_does_not_exist_when_its_pods_are_gone() 
     cluster.apply(PodSeen("n", _pod("a"), started=True), PodSeen("n", _pod("b"), started=True), now=0)
     cluster.set_existing(["other"], 1)
     cluster.apply(PodGone("n", "uid-a"), now=2)
-    assert cluster.ledger("n").find("uid-b") is not None
+    assert cluster.pods_of("n").ledger.find("uid-b") is not None
     cluster.apply(PodFinished("n", "uid-b"), now=3)
-    assert cluster.ledger("n").events, "the kubelet may still count it"
+    assert cluster.pods_of("n").ledger.events, "the kubelet may still count it"
 
     cluster.expire(7)
 

@@ -96,7 +96,7 @@ class TwinStory(Story):
 
     def compare_from_scratch(self) -> None:
         """What the store says follows from the report and the ledger alone."""
-        record, ledger = self.cluster.eager.get("n"), self.cluster.eager.ledger("n")
+        record, ledger = self.cluster.eager.get("n"), self.cluster.eager.pods_of("n").ledger
         assert record is not None
         observation: Observation = record.observation
         assert observation.kubelet is not None

@@ -67,7 +67,7 @@ def _nominate(server: FakeApiServer, service: Service, pod: Json, node: str) -> 
 def _evict(server: FakeApiServer, service: Service, node: str) -> None:
     """The first pod of the node terminates."""
     server.pods.delete(NAMES[node][0], NAMESPACE, grace_seconds=30)
-    until(lambda: bool(service.known.nodes.may_be_gone(node, service.clock())))
+    until(lambda: bool(service.known.nodes.pods_of(node).may_be_gone(service.clock())))
 
 
 def _end(server: FakeApiServer, phase: str = "Failed", node: str = "node-a") -> None:
@@ -90,7 +90,7 @@ def test_a_deleted_pod_that_turns_terminal_has_left_at_once(live: Live) -> None:
 def test_a_pod_that_finishes_by_itself_is_in_doubt_for_a_while(live: Live) -> None:
     server, service, client = live
     _end(server, "Succeeded")
-    until(lambda: bool(service.known.nodes.may_be_gone("node-a", service.clock())))
+    until(lambda: bool(service.known.nodes.pods_of("node-a").may_be_gone(service.clock())))
 
     assert client.filter(_preemptor(server), "node-a")["FailedAndUnresolvableNodes"] == {"node-a": SETTLING}
 

@@ -95,7 +95,7 @@ def _named(
     pod["metadata"]["namespace"] = namespace
     pod["spec"]["nodeName"] = node
     server.pods.create(pod)
-    until(lambda: service.known.nodes.ledger(node).find(f"uid-{name}") is not None)
+    until(lambda: service.known.nodes.pods_of(node).ledger.find(f"uid-{name}") is not None)
     status = {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {reason}"}
     server.pods.patch(name, {"status": status}, namespace=namespace)
 

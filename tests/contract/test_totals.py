@@ -26,7 +26,7 @@ def _start(server: FakeApiServer, service: Service, client: Client) -> None:
     server.pods.create(_pod("old", aligned=False, node="node-a"))
     until(lambda: service.known.pods.get("uid-old").bound_to == "node-a")
     server.pods.patch("old", {"status": {"phase": "Succeeded"}})
-    until(lambda: "uid-old" in service.known.nodes.may_be_gone("node-a", service.clock()))
+    until(lambda: "uid-old" in service.known.nodes.pods_of("node-a").may_be_gone(service.clock()))
 
 
 def _pod(name: str, *, aligned: bool, node: str = "") -> Json:
@@ -98,7 +98,7 @@ def test_pods_that_are_bound_and_not_yet_seen_count_as_well(tmp_path: Path) -> N
         )
         for pod in (first, second):
             client.filter(pod, "node-a")
-        until(lambda: "uid-old" not in service.known.nodes.may_be_gone("node-a", service.clock()))
+        until(lambda: "uid-old" not in service.known.nodes.pods_of("node-a").may_be_gone(service.clock()))
 
         assert client.bind(first, "node-a") == ""
         assert COUNTED in client.bind(second, "node-a")

@@ -187,7 +187,7 @@ class PodGlobs(Attack):
 
 
 class NodeGlobs(Attack):
-    """A node whose NRI configuration has a pattern of 0.9 MB for namespaces."""
+    """A node whose NRI configuration has patterns for namespaces: one of 0.9 MB, then as long ones as are taken."""
 
     name = "B6 globs of a node"
     node = "evil-globs"
@@ -196,12 +196,13 @@ class NodeGlobs(Attack):
         world.join(self.node)
 
     def strike(self, world: World, number: int) -> None:
-        pattern = "*" + "e*" * 450_000 + f"x{number}"
-        config = {**CONFIG, "reservedPoolNamespaces": [pattern]}
-        world.report({**nri_report(self.node, config=config), "sequence": number + 1})
-        long = evil_pod(f"namespaced-{number}")
-        long["metadata"]["namespace"] = "e" * 63
-        world.filter(long)
+        for turn, stars in enumerate((450_000, 28_000)):
+            config = {**CONFIG, "reservedPoolNamespaces": ["*" + "e*" * stars + f"x{number}"]}
+            world.report({**nri_report(self.node, config=config), "sequence": 2 * number + turn + 1})
+        for each in range(3):
+            long = evil_pod(f"namespaced-{number}-{each}")
+            long["metadata"]["namespace"] = "e" * (61 + each)
+            world.filter(long)
 
 
 class Configurations(Attack):

@@ -92,6 +92,7 @@ class WildNode(Attack):
     def __init__(self, seed: int = 1) -> None:
         self._seed = seed
         self.taken = 0
+        self.defects: list[str] = []
 
     def prepare(self, world: World) -> None:
         world.join("wild")
@@ -106,11 +107,14 @@ class WildNode(Attack):
         for turn in range(ACTS):
             report = bent(copy.deepcopy(orjson.loads(chance.choice(bases))), chance, places=chance.choice((1, 1, 2, 4)))
             report |= {"node_name": "wild", "sequence": number * ACTS + turn + 1, "boot_id": "boot-1"}
-            self.taken += world.report(report) == 200
+            status = world.report(report)
+            self.taken += status == 200
+            if not 200 <= status < 500:
+                self.defects.append(f"report {turn} of strike {number} was answered with {status}")
 
     def check(self, world: World) -> list[str]:
         honest = report_of(sample("wild"), sequence=10**9)
-        found = [] if self.taken else ["no report of the node was taken"]
+        found = self.defects[:5] if self.taken else ["no report of the node was taken"]
         if not within(SEEN_SECONDS, lambda: world.report(honest) == 200):
             found.append("a good report of the node is not taken any more")
         return found

@@ -137,6 +137,20 @@ def the_newest_sibling_answers() -> None:
     _put(likeness, model_of=lambda compared: compared[0] if compared else None, excess=lambda *_: "")
 
 
+def every_warning_is_logged() -> None:
+    """Each warning of a library is logged, however often it comes."""
+    from extender.observability import logs
+
+    _put(logs.FewWarnings, filter=lambda *_: True)
+
+
+def devices_may_be_on_any_numa_node() -> None:
+    """The NUMA ids of a node's devices are numbers, and nothing else is asked of them."""
+    from extender.wire import scenarios
+
+    _put(scenarios, MAX_NUMA_ID_IN_DEVICE=2**64)
+
+
 OF_ATTACK: Final[Mapping[str, Callable[[], None]]] = {
     "B1 deep pod": objects_are_read_together,
     "B1 deep claim": objects_are_read_together,
@@ -154,6 +168,9 @@ OF_ATTACK: Final[Mapping[str, Callable[[], None]]] = {
     "S2 caches": caches_of_a_cpu_may_repeat,
     "S3 tolerations": objects_are_read_together,
     "S4 sibling": the_newest_sibling_answers,
+    "S5 no HTTP": every_warning_is_logged,
+    "A1 author": objects_are_read_together,
+    "A2 wild node": devices_may_be_on_any_numa_node,
 }
 """By the name of the attack that it must be seen under."""
 

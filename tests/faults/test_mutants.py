@@ -8,6 +8,7 @@ import pytest
 
 from tests.faults.attack_drill import play
 from tests.faults.attacks import ATTACKS
+from tests.faults.author import Author, WildNode
 from tests.faults.mutants import OF_ATTACK
 
 
@@ -33,5 +34,5 @@ def test_each_mutant_can_be_made(name: str) -> None:
     subprocess.run([sys.executable, "-m", "tests.faults.mutants", name, "--version"], check=True, capture_output=True)
 
 
-def test_the_mutants_are_of_attacks() -> None:
-    assert OF_ATTACK.keys() <= {kind.name for kind in ATTACKS}
+def test_each_attack_has_a_mutant() -> None:
+    assert OF_ATTACK.keys() == {Author.name, WildNode.name, *(kind.name for kind in ATTACKS)}

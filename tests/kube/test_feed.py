@@ -118,7 +118,7 @@ def test_a_rejection_is_told_from_any_other_failure(world: World) -> None:
 def test_a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it(world: World) -> None:
     mirror = world.record("s", annotations={"kubernetes.io/config.mirror": "kubelets-own"})
     world.feed.apply_pods(Batch((Seen(mirror),)))
-    assert world.cluster.ledger("n").find("kubelets-own") is not None
+    assert world.cluster.pods_of("n").ledger.find("kubelets-own") is not None
 
     assert world.free() == 28
 
@@ -132,7 +132,7 @@ def test_the_first_list_is_taken_in_the_order_of_age(world: World) -> None:
     old = world.record("b", creationTimestamp="2026-01-01T00:00:00Z")
     world.feed.apply_pods(Batch((Seen(young), Seen(old))))
 
-    assert [admit.uid for admit in world.cluster.ledger("n").admits] == ["uid-b", "uid-a"]
+    assert [admit.uid for admit in world.cluster.pods_of("n").ledger.admits] == ["uid-b", "uid-a"]
 
 
 def test_a_node_made_anew_under_its_name_starts_with_nothing(world: World) -> None:
@@ -181,7 +181,7 @@ def test_pods_that_are_bound_to_a_node_are_on_it_when_it_comes_back(world: World
     world.feed.apply_nodes(Batch((Gone(nodes[0]),)))
     world.feed.apply_nodes(Batch((Seen(nodes[1]),)))
 
-    ledger = world.cluster.ledger("n")
+    ledger = world.cluster.pods_of("n").ledger
     assert [admit.uid for admit in ledger.admits] == ["uid-a", "uid-b"]
     assert set(ledger.leaving) == {"uid-a"}
 
@@ -198,7 +198,7 @@ def test_a_pod_that_only_says_that_it_is_a_mirror_holds_room_until_it_is_gone(wo
     world.feed.apply_pods(Batch((Gone(mirror),)))
 
     assert world.free() == 32
-    assert world.cluster.ledger("n") == EMPTY
+    assert world.cluster.pods_of("n").ledger == EMPTY
 
 
 @pytest.mark.parametrize("value", ["any", "", "uid-s"])
@@ -336,10 +336,10 @@ def test_pods_that_take_long_to_end_do_not_block_the_node(world: World) -> None:
         record = world.cluster.get("n")
         assert record is not None
         assert record.possible.is_certain is is_certain
-        assert world.cluster.may_be_gone("n", world.now) == {f"uid-{name}" for name in names}
+        assert world.cluster.pods_of("n").may_be_gone(world.now) == {f"uid-{name}" for name in names}
 
     world.report_with(*(f"uid-{name}" for name in names[:4]), cpus=1)
     assert world.free() == 28
     world.feed.apply_pods(Batch(tuple(map(Gone, ending))))
     assert world.free() == 32
-    assert world.cluster.ledger("n").leaving == {}
+    assert world.cluster.pods_of("n").ledger.leaving == {}

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from extender.app import make_service
-from extender.cluster import pod_tracker
+from extender.cluster import node_projection
 from extender.cluster import store as stores
 from extender.cluster.events import PodGone, PodSeen
 from extender.cluster.node_class import NodeClass
@@ -38,7 +38,7 @@ class Gate:
             self.is_open.set()
 
     async def __call__(self, work: Callable[..., Any], /, *args: Any) -> Any:  # noqa: ANN401
-        if isinstance(work, partial) and work.func is pod_tracker._projected_late:
+        if isinstance(work, partial) and work.func is node_projection._computed_late:
             self.asked += 1
             await self.is_open.wait()
             self.meanwhile()
@@ -204,7 +204,7 @@ def test_bind_waits_a_limited_time_and_for_this_node_only(
             assert isinstance(outcome, NotBound)
             assert "try again" in outcome.reason
         if not is_open:
-            assert store.ledger("node-a").find("uid-here") is None, "its room is given back"
+            assert store.pods_of("node-a").ledger.find("uid-here") is None, "its room is given back"
             gate.is_open.set()
         assert await world.bind("there", "node-b") == PodBound()
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.pod_tracker import Prediction
+from extender.cluster.node_projection import Prediction
 from extender.config.settings import Settings
 from extender.kubelet.verdict import Admitted, Placement, Provider, Reason, Rejected
 from extender.scheduling.placement_annotation import ANNOTATION, MAX_BYTES, placement_annotation
@@ -30,7 +30,7 @@ def test_a_bound_pod_shows_where_its_kubelet_will_place_it() -> None:
 
     asyncio.run(story())
     shown = json.loads(world.api.bindings[0].annotations[ANNOTATION])
-    predicted = world.service.known.nodes.prediction("node-a", "uid-p")
+    predicted = world.service.known.nodes.pods_of("node-a").projection.prediction("uid-p")
     assert predicted is not None
     (verdict,) = predicted.verdicts
     assert isinstance(verdict, Admitted)

@@ -45,7 +45,7 @@ class World:
         return reservation
 
     def is_held(self, node_name: str = "node-a") -> bool:
-        return self.cluster.ledger(node_name).find(POD.uid) is not None
+        return self.cluster.pods_of(node_name).ledger.find(POD.uid) is not None
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ class Siblings:
 
     def note_refused(self, node_name: str, pod: Pod) -> None:
         """A kubelet's managers have refused a pod. If it was assumed to admit the pod, it is not like its siblings."""
-        predicted = self._cluster.prediction(node_name, pod.uid)
+        predicted = self._cluster.pods_of(node_name).projection.prediction(pod.uid)
         if predicted is None or not predicted.kubelet.borrowed:
             return
         if not all(isinstance(verdict, Admitted) for verdict in predicted.verdicts):
@@ -239,7 +239,7 @@ class Siblings:
         watched = self._pods_on(name)
         if watched is None:
             return False
-        pods = chain((admit.pod for admit in self._cluster.ledger(name).admits), map(pod_of_watched, watched))
+        pods = chain((admit.pod for admit in self._cluster.pods_of(name).ledger.admits), map(pod_of_watched, watched))
         return not any(pod is not None and resolve(pod, kubelet.rules).aligned for pod in pods)
 
 
