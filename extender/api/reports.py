@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from extender.api.access.fast_path import FrequentRoute
+from extender.api.access.limits import LimitError
 from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.http.problems import documented
 from extender.api.nodes.routes import NodeName
@@ -57,6 +58,8 @@ class ReportEndpoints:
     def __init__(self, service: Service) -> None:
         self._service, self._cluster = service, service.known.nodes
         self._limit: Final = service.settings.max_body_bytes
+        self._being_read: Final[set[str]] = set()
+        """Nodes of which a report is being read in another thread: one at a time of each."""
         self.frequent: Final = (
             FrequentRoute("PUT", re.compile(_PATH + "report"), self.report, raises=True),
             FrequentRoute("POST", re.compile(_PATH + "heartbeat"), self.heartbeat, raises=True),
@@ -85,7 +88,13 @@ class ReportEndpoints:
         if len(body) <= MAX_LOOP_BYTES and _NRI not in body:
             with suppress(NewKubeletError):
                 return read(starts=False)
-        return await self._service.offload(read)
+        if name in self._being_read:
+            raise LimitError("node", "a report of the node is being read", 1)
+        self._being_read.add(name)
+        try:
+            return await self._service.offload(read)
+        finally:
+            self._being_read.discard(name)
 
     async def heartbeat(self, name: str, request: Request) -> Response:
         """Keep the node fresh."""

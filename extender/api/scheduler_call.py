@@ -12,11 +12,13 @@ from starlette.requests import ClientDisconnect
 
 from extender.api.access.limits import LimitError
 from extender.api.http.bodies import BodyTooLargeError, read_body
+from extender.observability.logs import FewWarnings
 from extender.observability.metrics import Metrics, Stopwatch
 from extender.scheduling.cached_judge import NotReadyError
 from extender.wire.errors import WireError
 
 LOG: Final = logging.getLogger(__name__)
+LOG.addFilter(FewWarnings())  # callers that are told to come again do, all at once
 DEFECT: Final = "internal error; see the log of the service"
 Lap = Callable[[str], None]
 """Ends the phase of the call that it names."""

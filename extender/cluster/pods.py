@@ -3,10 +3,10 @@
 Rules of this file
 - A pod that the watch shows on a node needs no record: only its node is kept, until the pod is deleted. The number of
   these pods is not limited here.
-- All other pods share one limit of their number, and one of their weight (`POD_BYTES` for each). Beyond it one pod is
-  dropped: of the namespace that uses most of the limit, the pod that changed longest ago. So a namespace that uses much
-  of it does not displace the pods of others. Pods with resources are dropped last: those that were bound, whose binding
-  is in doubt, or that are nominated to a node.
+- All other pods share one limit of their number, and one of their weight (`POD_BYTES` for each, `MAX_BYTES` in all).
+  Beyond it one pod is dropped: of the namespace that uses most of the limit, the pod that changed longest ago. So a
+  namespace that uses much of it does not displace the pods of others. Pods with resources are dropped last: those that
+  were bound, whose binding is in doubt, or that are nominated to a node.
 - The group with resources is small, so reads by node iterate over it. Two other reads have an index.
 - Records are values. Reads change nothing. Each change removes a record, replaces it and stores it again.
 - The time of each call is an argument, in seconds of one clock. `expire` applies timeouts; changes call it.
@@ -31,7 +31,9 @@ _PASS_SECONDS: Final = 1.0
 MAX_DEFERRALS: Final = 100
 """How many of the nodes that deferred one pod are kept."""
 POD_BYTES: Final = 4000
-"""`Pod.weight_bytes` of a usual pod."""
+"""`Pod.weight_bytes` of a usual pod, and more."""
+MAX_BYTES: Final = 64 << 20
+"""Of all records together, whatever their number."""
 _NO_VICTIMS: Final = ProposedVictims()
 
 
@@ -80,13 +82,13 @@ class PodRegistry:
 
     def __init__(self, max_pods: int, refused_seconds: float = inf) -> None:
         self._max, self._refused_seconds = max_pods, refused_seconds
+        self._max_bytes = min(max_pods * POD_BYTES, MAX_BYTES)
         self._on_node: Final[dict[str, str]] = {}
         self._seen: Final[OrderedDict[str, KnownPod]] = OrderedDict()
         self._holding: Final[OrderedDict[str, KnownPod]] = OrderedDict()
         self._offered: Final[dict[str, KnownPod]] = {}
         self._refused: Final[dict[str, KnownPod]] = {}
         self._next_pass = -inf
-        self._max_bytes = max_pods * POD_BYTES
         self._shares: Final = Shares(), Shares()
         """Of the pods without and with resources."""
 

@@ -2,6 +2,7 @@
 
 Rules of this file
 - Bounded: at most `max_judgements` are held, and a pod shape counts as one for each `JUDGEMENT_BYTES` that it takes.
+  The shapes themselves take a quarter of that at most: what they take, their authors choose.
   The pod shape that was used longest ago is dropped first, with all of its judgements.
 - Classes are immutable and their ids are never reused, so no entry becomes wrong.
 - The judged pod has no UID of a real pod. A node that already holds a replica would otherwise answer for that replica.
@@ -69,6 +70,8 @@ class JudgementCache:
         self._columns: BoundedMap[ShapeJudgements, Column] = BoundedMap(MAX_COLUMNS)
         self._held = 0
         """Judgements held, and the weights of the shapes."""
+        self._own = 0
+        """The weights of the shapes."""
 
     def __len__(self) -> int:
         return self._held
@@ -84,6 +87,7 @@ class JudgementCache:
             found = ShapeJudgements(pod, key)
             self._shapes[found.key] = found
             self._held += found.own_weight
+            self._own += found.own_weight
             self._make_room()
         else:
             self._shapes.move_to_end(found.key)
@@ -119,11 +123,12 @@ class JudgementCache:
         return found
 
     def _make_room(self) -> None:
-        while self._held > self._max and len(self._shapes) > 1:
+        while (self._held > self._max or self._own > self._max // 4) and len(self._shapes) > 1:
             _, oldest = self._shapes.popitem(last=False)
             self._columns.pop(oldest, None)
             self._held -= oldest.own_weight + len(oldest.judgements)
+            self._own -= oldest.own_weight
         if self._held > self._max:
             self._shapes.clear()
             self._columns.clear()
-            self._held = 0
+            self._held = self._own = 0

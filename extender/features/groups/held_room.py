@@ -48,8 +48,8 @@ MAX_NAMESPACES: Final = 1_000
 """Of how many namespaces it is kept what they have left."""
 LOOP_CONTAINERS: Final = LOOP_STEPS // 40
 """Room of more containers is not looked at on the event loop: it would take more than `LOOP_STEPS`."""
-MAX_KNOWN: Final = 4_096
-"""How many answers to "does this pod take held room on such a node" are kept."""
+KNOWN_BYTES: Final = 8 << 20
+"""How much answers to "does this pod take held room on such a node" take, with the pods in them. Then all go."""
 MAX_CHECKED: Final = 256
 """How many nodes with held places one filter call checks at most. Bind checks the chosen node in any case."""
 MAX_SHOWN: Final = 64
@@ -71,8 +71,9 @@ class HeldRoom:
     ) -> None:
         self._groups, self._cluster, self._judge, self._totals = groups, cluster, judge, totals
         self._clock, self._offload = clock, offload
-        self._known: BoundedMap[tuple[Hashable, _RoomKey], bool] = BoundedMap(MAX_KNOWN)
+        self._known: dict[tuple[Hashable, _RoomKey], bool] = {}
         """Whether the pod of that shape takes the places; None: whether the places fit without it."""
+        self._known_bytes = 0
         self._places: BoundedMap[str, _Places] = BoundedMap(MAX_CHECKED)
         """Those that the last pod had to leave free, by node."""
         self._left: BoundedMap[str, tuple[float, float]] = BoundedMap(MAX_NAMESPACES)
@@ -171,6 +172,11 @@ class HeldRoom:
         for namespace, steps in look.spent.items():
             left_steps, since = self._left[namespace]
             self._left[namespace] = left_steps - steps, since
+        added = sum(shape.pod.weight_bytes + room.places.weight_bytes for room in look.found)
+        if self._known_bytes + added > KNOWN_BYTES:
+            self._known.clear()
+            self._known_bytes = 0
+        self._known_bytes += added
         self._known.update({(None, _RoomKey(room.key)): is_fit for room, is_fit in look.fits.items()})
         self._known.update({(shape.key, _RoomKey(room.key)): is_taken for room, is_taken in look.found.items()})
         return look.found
@@ -263,11 +269,11 @@ class _RoomKey:
 class _Places:
     """The places on a node that a pod must leave free. `key`: equal where the same pods are held for.
 
-    `size`: the containers of all places. `namespace`: the one whose places have most of them; groups of different
-    priorities can have places on one node.
+    `size`: the containers of all places. `weight_bytes`: of the pods. `namespace`: the one whose places have most of
+    the containers; groups of different priorities can have places on one node.
     """
 
-    __slots__ = ("held", "holds", "key", "namespace", "size")
+    __slots__ = ("held", "holds", "key", "namespace", "size", "weight_bytes")
 
     def __init__(self, holds: Sequence[Hold]) -> None:
         containers: Counter[str] = Counter()
@@ -275,6 +281,7 @@ class _Places:
             containers[each.key[1]] += len(each.shape.pod.containers)
         self.holds, self.held = holds, [each.shape for each in holds]
         self.key = _RoomKey(tuple(each.key for each in self.held))
+        self.weight_bytes = 500 + sum(each.pod.weight_bytes for each in self.held)
         self.size, self.namespace = containers.total(), max(containers, key=containers.__getitem__)
 
 

@@ -4,7 +4,7 @@ Rules of this file
 - Noting a call costs little: it keeps the snapshot and the judgements that the answer was made of, and the names packed
   into one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
 - Bounded by the number of calls and of candidates in all calls. A pod counts as one for each `NAME_BYTES` of it.
-  The oldest calls are dropped first.
+  The namespace that has most loses its oldest call first, so that nobody's pods displace the calls for others.
 - Classes that no node has any longer keep memory alive that their nodes decide about. Where that is more than
   `MAX_RETIRED_BYTES`, the oldest calls lose kubelets and states: their judgements stay, and are no longer replayed.
 - Judgements are by class id. Classes are immutable and hold the state of that moment, so an explanation replays the
@@ -21,6 +21,7 @@ from weakref import ref
 import numpy as np
 import orjson
 
+from extender.bounded import Shares
 from extender.cluster.node_class import NodeClass, RetiredClasses
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.replay.pod import Pod
@@ -187,7 +188,8 @@ class DecisionLog:
         self._by_pod: dict[str, dict[str, Call]] = {}
         """The calls of each pod by verb; the pod of the newest call is the last."""
         self._order: deque[Call] = deque()
-        self._names = 0
+        self._shares: Final = Shares()
+        """Candidates by namespace of the pod."""
         self._kept: ref[ClusterSnapshot] | None = None
         """The last snapshot that a call kept. It is dropped with the calls that keep it."""
         self._room = 0
@@ -205,9 +207,12 @@ class DecisionLog:
             call = self._sparing(call, call.seen)
         self._by_pod[call.pod.uid] = {**self._by_pod.pop(call.pod.uid, {}), call.verb: call}
         self._order.append(call)
-        self._names += _weight(call)
-        while len(self._order) > 1 and (len(self._order) > self._max_calls or self._names > self._max_names):
-            self._forget(self._order.popleft())
+        self._shares.change(call.pod.namespace, _weight(call))
+        while len(self._order) > 1 and (
+            len(self._order) > self._max_calls or self._shares.held_bytes > self._max_names
+        ):
+            owner = self._shares.largest
+            self._forget(next(i for i, each in enumerate(self._order) if each.pod.namespace == owner))
         if self._retired.added_bytes > MAX_RETIRED_BYTES // 16 and self._retired.held_bytes() > MAX_RETIRED_BYTES:
             self._strip()
 
@@ -243,9 +248,11 @@ class DecisionLog:
         self._kept = ref(snapshot)
         return call
 
-    def _forget(self, call: Call) -> None:
-        self._names -= _weight(call)
-        self._bare = max(0, self._bare - 1)
+    def _forget(self, position: int) -> None:
+        call = self._order[position]
+        del self._order[position]
+        self._shares.change(call.pod.namespace, -_weight(call))
+        self._bare -= position < self._bare
         self.forgotten += 1
         calls = self._by_pod.get(call.pod.uid)
         if calls is not None and calls.get(call.verb) is call:

@@ -90,7 +90,8 @@ class Audit:
     def __init__(self, *, clock: Callable[[], float], window: int, distrust_after: int) -> None:
         self._clock, self._window, self._distrust_after = clock, window, distrust_after
         self.counts: Counter[Kind] = Counter()
-        self.recent: deque[Disagreement] = deque(maxlen=MAX_RECENT)
+        self.recent: deque[Disagreement] = deque()
+        """Of more than `MAX_RECENT` the oldest one goes of the namespace that has most."""
         self.behaviours = KubeletBehaviours()
         self.demands = DemandResults()
         self._nodes: BoundedMap[str, deque[Result]] = BoundedMap(MAX_NODES)
@@ -105,6 +106,9 @@ class Audit:
             self._nodes[settled.node_name] = results
         if kind.result in DISAGREEING:
             self.recent.append(_disagreement(settled, kind, self._clock()))
+            if len(self.recent) > MAX_RECENT:
+                ((most, _),) = Counter(each.namespace for each in self.recent).most_common(1)
+                self.recent.remove(next(each for each in self.recent if each.namespace == most))
             if not settled.kubelet.borrowed:
                 self.behaviours.add(settled)
         return kind

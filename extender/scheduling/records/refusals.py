@@ -9,7 +9,8 @@ Rules of this file
 - A refusal of a pod that this service offered the node for counts for every pod of the shape, any other one for pods of
   its namespace: whoever names a node in a pod's spec chooses which kubelet refuses it.
 - A refusal counts for `seconds`, from when the watch showed it; a new one counts anew.
-- Bounded: `MAX_KEPT` refusals of each of these two kinds. The shape that was refused longest ago is dropped first.
+- Bounded: `MAX_KEPT` refusals of each of these two kinds; a shape counts as one for each `REFUSAL_BYTES`. The shape
+  that was refused longest ago is dropped first.
 """
 
 from collections.abc import Collection, Iterator
@@ -19,6 +20,7 @@ from typing import Final
 from extender.replay.pod import Pod
 
 MAX_KEPT: Final = 10_000
+REFUSAL_BYTES: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +54,9 @@ class RecentRefusals:
             until=now + self._seconds,
         )
         if is_ours:
-            self._of_ours.put(pod.shape, refusal, now)
+            self._of_ours.put(pod.shape, refusal, pod.weight_bytes, now)
         else:
-            self._of_others.put((pod.namespace, pod.shape), refusal, now)
+            self._of_others.put((pod.namespace, pod.shape), refusal, pod.weight_bytes, now)
 
     def nodes(self, pod: Pod, now: float) -> Collection[str]:
         """The nodes that have just refused a pod of this shape, as far as that counts for this pod."""
@@ -71,11 +73,16 @@ class _Refusals:
 
     def __init__(self) -> None:
         self.kept: Final[dict[object, dict[str, RecentRefusal]]] = {}
+        self._weights: Final[dict[object, int]] = {}
+        """As how many refusals each shape counts itself."""
         self._count = 0
 
-    def put(self, counts_for: object, refusal: RecentRefusal, now: float) -> None:
+    def put(self, counts_for: object, refusal: RecentRefusal, shape_bytes: int, now: float) -> None:
         """Keep a refusal. Drops what counts no more, and the oldest above the limit."""
         nodes = self.kept.pop(counts_for, {})
+        if not nodes:
+            self._weights[counts_for] = shape_bytes // REFUSAL_BYTES
+            self._count += self._weights[counts_for]
         self._count += refusal.node_name not in nodes
         nodes[refusal.node_name] = refusal
         self.kept[counts_for] = nodes
@@ -84,7 +91,7 @@ class _Refusals:
             if self._count <= MAX_KEPT and any(each.until > now for each in nodes.values()):
                 return
             del self.kept[oldest]
-            self._count -= len(nodes)
+            self._count -= len(nodes) + self._weights.pop(oldest)
 
     def nodes(self, counts_for: object, now: float) -> set[str]:
         """The nodes of the refusals that count for it."""

@@ -430,7 +430,7 @@ def test_places_that_were_held_while_a_single_pod_was_judged_are_kept() -> None:
 
 def test_held_room_is_protected_on_more_nodes_than_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer for one node drove out that for another, which then counted as free."""
-    monkeypatch.setattr(held_room_module, "MAX_KNOWN", 1)
+    monkeypatch.setattr(held_room_module, "KNOWN_BYTES", 1)
     world = GangWorld("a", "b")
 
     async def story() -> None:
