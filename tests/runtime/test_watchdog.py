@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from extender.app import make_service
-from extender.cluster import pod_tracker
+from extender.cluster import node_projection
 from extender.cluster.events import PodSeen
 from extender.cluster.projection import Projection, project
 from extender.config.settings import Settings
@@ -47,7 +47,7 @@ def test_a_node_that_blocks_the_event_loop_is_named_and_left_out(
 
         async with watched(service):
             await asyncio.sleep(0.3)
-            monkeypatch.setattr(pod_tracker, "project", stall)
+            monkeypatch.setattr(node_projection, "project", stall)
             for number in range(2):
                 pod = pod_from_json(pod_of(2, name=f"p{number}"))
                 store.apply(PodSeen("slow", pod, started=False), now=service.clock())
