@@ -19,9 +19,7 @@ from extender.api.http.page import page_router
 from extender.api.http.parameters import known_parameters
 from extender.api.nodes.map_routes import map_router
 from extender.api.nodes.routes import nodes_router
-from extender.api.questions.advice import advice_router
-from extender.api.questions.capacity import capacity_router
-from extender.api.questions.what_if import what_if_router
+from extender.api.questions.table import questions_router
 from extender.api.records.decisions import decisions_router
 from extender.api.records.predictions import audit_router
 from extender.api.reports import ReportEndpoints, reports_router
@@ -244,7 +242,7 @@ def make_app(service: Service) -> FastAPI:
         ops_router,
     ):
         app.include_router(make_router(service))
-    for make_question_router in (what_if_router, capacity_router, advice_router, decisions_router):
+    for make_question_router in (questions_router, decisions_router):
         app.include_router(make_question_router(service, questions), dependencies=[Depends(known_parameters)])
     for router in chain.from_iterable(feature.routers() for feature in service.features):
         app.include_router(router)

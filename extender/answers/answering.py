@@ -1,11 +1,11 @@
 """Answers any question: from the bytes of its body to the bytes of the reply. Pure, and may take long."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-import orjson
+import msgspec
 
 from extender.answers.advice import ADVICE
 from extender.answers.capacity import capacity_document, capacity_lines, plan_lines, read_capacity, read_plan
@@ -17,14 +17,14 @@ from extender.kubelet.resolve import resolve
 from extender.replay.alignment import alignment_of_outcomes
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import SHAPE_UID
-from extender.wire.verdicts import explained_to_json
+from extender.wire.replies import Reply
+from extender.wire.verdicts import Verdict, explained
 
 SINGLE_LINES: Final = 16
 """Lines sent one by one, so that progress is visible at once. Later lines are sent in groups."""
 BATCH: Final = 16
 MAX_PIECE_BYTES: Final = 1 << 18
 """Maximum size of a piece, which is copied between processes and sockets in one step."""
-Json = Mapping[str, object]
 
 
 def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
@@ -51,30 +51,34 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
     return _whole(_past_verdict(asked.past))
 
 
-def _past_verdict(past: PastCall) -> Json:
-    """The verdict on the pod in the past state, as a `Verdict` of the API."""
+def _past_verdict(past: PastCall) -> Verdict:
+    """The verdict on the pod in the past state."""
     request = resolve(replace(past.pod, uid=SHAPE_UID), past.kubelet.rules)
     outcome = admit(past.kubelet, past.state, request)
     alignment = alignment_of_outcomes(past.kubelet, (outcome, *outcome.alternatives))
-    return explained_to_json(outcome.verdict, alignment)
+    return explained(outcome.verdict, alignment)
 
 
-def _whole(document: Json) -> Iterator[bytes]:
-    body = orjson.dumps(document)
+def _whole(document: Reply) -> Iterator[bytes]:
+    body = msgspec.json.encode(document)
     for start in range(0, len(body), MAX_PIECE_BYTES):
         yield body[start : start + MAX_PIECE_BYTES]
 
 
-def _lines(documents: Iterable[Json]) -> Iterator[bytes]:
-    return (orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE) for document in documents)
+def _line(document: Reply) -> bytes:
+    return msgspec.json.encode(document) + b"\n"
 
 
-def _batches(documents: Iterable[Json]) -> Iterator[bytes]:
+def _lines(documents: Iterable[Reply]) -> Iterator[bytes]:
+    return (_line(document) for document in documents)
+
+
+def _batches(documents: Iterable[Reply]) -> Iterator[bytes]:
     """The documents as lines: one by one at first, then in groups."""
     batch: list[bytes] = []
     sent = 0
     for document in documents:
-        batch.append(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+        batch.append(_line(document))
         if sent < SINGLE_LINES or len(batch) >= BATCH:
             yield b"".join(batch)
             sent += len(batch)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import TypeAdapter
 
@@ -21,21 +21,135 @@ from extender.answers.reading import (
 from extender.answers.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.verdict import Certainty
-from extender.questions.capacity import Capacity, NodeRoom
+from extender.questions.capacity import Capacity, CapacityLimit, NodeRoom
 from extender.questions.plan import Placed, PlacementPlan
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.replay.creation import placed_by, whole_placements
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json, granted_to_json
+from extender.wire.replies import Reply, about
+from extender.wire.verdicts import (
+    AlignedNUMA,
+    AlignmentCertain,
+    AlignmentName,
+    ContainerPlacement,
+    PolicyPlacements,
+    alignment_fields,
+    container_placements,
+    placed_by_policy,
+)
 from extender.wire.workloads import PodWorkload
 
 _CAPACITY: Final = TypeAdapter(CapacityRequest)
 _PLAN: Final = TypeAdapter(PlanRequest)
 MAX_PLACED: Final = 50_000_000
 """Pods of a plan times nodes: limits the cost of one plan."""
-Json = dict[str, object]
+
+
+class NodeCapacity(Reply):
+    """How many pods one node admits."""
+
+    node: Annotated[str, about("Its name.")]
+    hypothetical: Annotated[bool, about("Whether the node is hypothetical.")]
+    copies: Annotated[int, about("Number of pods that certainly fit, one after another.")]
+    per_pod: Annotated[list[int], about("The same for each entry of `pods`.")]
+    aligned: Annotated[int, about("Of these, pods on one NUMA node.")]
+    split: Annotated[int, about("Of these, pods over several NUMA nodes.")]
+    not_managed: Annotated[int, about("Of these, pods to which no manager assigns NUMA nodes.")]
+    certainty: Annotated[Certainty, about("Certainty of the count.")]
+    totals_known: Annotated[
+        bool,
+        about(
+            "Whether the requests of the node's other pods are known. If not, the node's totals are used as if it were "
+            "empty, which gives too many pods where the kubelet aligns nothing."
+        ),
+    ]
+    limited_by: Annotated[CapacityLimit, about("Why no further pod fits.")]
+
+
+class RunsOut(Reply):
+    """A reason why no further pod fits, and on how many nodes."""
+
+    why: Annotated[str, about("A fixed text.")]
+    resource: Annotated[str | None, about("What ran out; null: no single resource.")]
+    nodes: Annotated[int, about("Number of nodes.")]
+
+
+class CapacitySummary(Reply):
+    """Totals over all nodes of the question."""
+
+    copies: Annotated[int, about("Number of pods.")]
+    group: Annotated[int, about("Pods that must run together, as in the question.")]
+    groups: Annotated[int, about("Whole groups of so many pods. At least so many, if `bounded` or a mix.")]
+    per_pod: Annotated[list[int], about("The same for each entry of `pods`.")]
+    aligned: Annotated[int, about("Of these, pods on one NUMA node.")]
+    split: Annotated[int, about("Of these, pods over several NUMA nodes.")]
+    not_managed: Annotated[int, about("Of these, pods to which no manager assigns NUMA nodes.")]
+    nodes: Annotated[int, about("Nodes of the question.")]
+    full_nodes: Annotated[int, about("Nodes that admit no further pod.")]
+    unknown_nodes: Annotated[int, about("Nodes for which no verdict is possible. They count as 0.")]
+    bounded: Annotated[bool, about("Whether `max_copies` ended the count on any node.")]
+    notes: Annotated[list[str], about("Assumptions of the count, and what was not checked.")]
+    runs_out: Annotated[list[RunsOut], about("The most frequent first.")]
+    replays: Annotated[int, about("Admissions replayed; equal nodes are counted once.")]
+
+
+class CapacityEnd(Reply):
+    """The last line, with `Accept: application/x-ndjson`."""
+
+    summary: Annotated[CapacitySummary, about("Totals over all nodes.")]
+
+
+class CapacityReply(Reply):
+    """The answer. With `Accept: application/x-ndjson` it is a line for each node, and then one with `summary`."""
+
+    summary: Annotated[CapacitySummary, about("Totals over all nodes.")]
+    nodes: Annotated[list[NodeCapacity], about("In the order of the question; by name if it names none.")]
+
+
+class PlannedPod(Reply):
+    """One line of the stream: the node of one pod."""
+
+    pod: Annotated[int, about("Number in the plan, from 0.")]
+    entry: Annotated[int, about("Index in `pods` of the question.")]
+    name: Annotated[str, about("Name of the workload, with the number of the pod.")]
+    node: Annotated[str | None, about("Null: it fits on no node.")]
+    score: Annotated[int | None, about("0 to 10 among the nodes that pass; null: no node.")]
+    certainty: Annotated[Certainty | None, about("Certainty of the placement; null: no node.")]
+    alignment: Annotated[AlignmentName | None, about("Alignment of the pod; null: no node, or unknown.")]
+    alignment_certain: AlignmentCertain
+    numa: AlignedNUMA
+    containers: Annotated[dict[str, ContainerPlacement], about("Empty: no node.")]
+    nri: PolicyPlacements
+    reasons: Annotated[
+        dict[str, int],
+        about(
+            "Nodes on which it does not fit, by reason. For a pod that has a node: only nodes whose kubelet refuses it."
+        ),
+    ]
+
+
+class PlanSummary(Reply):
+    """The end of a plan."""
+
+    pods: Annotated[int, about("Pods of the plan.")]
+    placed: Annotated[int, about("Pods that have a node.")]
+    aligned: Annotated[int, about("Of these, pods on one NUMA node.")]
+    split: Annotated[int, about("Of these, pods over several NUMA nodes.")]
+    not_managed: Annotated[int, about("Of these, pods to which no manager assigns NUMA nodes.")]
+    unplaced: Annotated[int, about("Pods that have no node, and pods that are held back.")]
+    held_back: Annotated[
+        int, about("With `all_or_nothing`: pods that would have a node, although another pod has none.")
+    ]
+    notes: Annotated[list[str], about("Assumptions of the plan, and what was not checked.")]
+    per_node: Annotated[dict[str, int], about("Placed pods by node. Nodes without one are left out.")]
+
+
+class PlanEnd(Reply):
+    """The last line of the stream."""
+
+    summary: Annotated[PlanSummary, about("Totals over all pods.")]
 
 
 def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capacity, list[Subject]]:
@@ -78,53 +192,55 @@ def read_plan(
     return PlacementPlan(subjects, judge), entries, question.all_or_nothing
 
 
-def capacity_document(capacity: Capacity, subjects: Sequence[Subject]) -> Json:
-    """The whole `CapacityReply`."""
-    *nodes, last = capacity_lines(capacity, subjects)
-    return {**last, "nodes": nodes}
+def capacity_document(capacity: Capacity, subjects: Sequence[Subject]) -> CapacityReply:
+    """The whole reply."""
+    rooms = list(capacity.rooms(subjects))
+    return CapacityReply(
+        summary=_summary(capacity, rooms, all_notes(capacity.mix, subjects)),
+        nodes=[_room(capacity, room) for room in rooms],
+    )
 
 
-def capacity_lines(capacity: Capacity, subjects: Sequence[Subject]) -> Iterator[Json]:
+def capacity_lines(capacity: Capacity, subjects: Sequence[Subject]) -> Iterator[NodeCapacity | CapacityEnd]:
     """One document per node, then one with the summary."""
     rooms = []
     for room in capacity.rooms(subjects):
         rooms.append(room)
         yield _room(capacity, room)
-    yield {"summary": {**_summary(capacity, rooms), "notes": all_notes(capacity.mix, subjects)}}
+    yield CapacityEnd(summary=_summary(capacity, rooms, all_notes(capacity.mix, subjects)))
 
 
-def _room(capacity: Capacity, room: NodeRoom) -> Json:
-    return {
-        "node": room.subject.name,
-        "hypothetical": room.subject.hypothetical,
-        "copies": room.copies,
-        "per_pod": capacity.per_pod(room.copies),
+def _room(capacity: Capacity, room: NodeRoom) -> NodeCapacity:
+    return NodeCapacity(
+        node=room.subject.name,
+        hypothetical=room.subject.hypothetical,
+        copies=room.copies,
+        per_pod=capacity.per_pod(room.copies),
         **alignment_counts(room.alignments),
-        "certainty": room.certainty.value,
-        "totals_known": room.totals_known,
-        "limited_by": room.limit,
-    }
+        certainty=room.certainty,
+        totals_known=room.totals_known,
+        limited_by=room.limit,
+    )
 
 
-def _summary(capacity: Capacity, rooms: Sequence[NodeRoom]) -> Json:
+def _summary(capacity: Capacity, rooms: Sequence[NodeRoom], notes: list[str]) -> CapacitySummary:
     per_node = [capacity.per_pod(room.copies) for room in rooms]
     ends = Counter((room.limit.why, room.limit.resource) for room in rooms)
     per_pod = [sum(each) for each in zip(*per_node, strict=True)] or capacity.per_pod(0)
-    return {
-        "copies": sum(room.copies for room in rooms),
-        "group": capacity.group,
-        "groups": capacity.groups(per_pod),
+    return CapacitySummary(
+        copies=sum(room.copies for room in rooms),
+        group=capacity.group,
+        groups=capacity.groups(per_pod),
         **alignment_counts(sum((Counter(room.alignments) for room in rooms), Counter())),
-        "per_pod": per_pod,
-        "nodes": len(rooms),
-        "full_nodes": sum(not room.copies and room.certainty is not Certainty.UNKNOWN for room in rooms),
-        "unknown_nodes": sum(room.certainty is Certainty.UNKNOWN for room in rooms),
-        "bounded": any(room.limit.by == "max_copies" for room in rooms),
-        "runs_out": [
-            {"why": why, "resource": resource, "nodes": count} for (why, resource), count in ends.most_common()
-        ],
-        "replays": capacity.replays,
-    }
+        per_pod=per_pod,
+        nodes=len(rooms),
+        full_nodes=sum(not room.copies and room.certainty is not Certainty.UNKNOWN for room in rooms),
+        unknown_nodes=sum(room.certainty is Certainty.UNKNOWN for room in rooms),
+        bounded=any(room.limit.by == "max_copies" for room in rooms),
+        runs_out=[RunsOut(why=why, resource=resource, nodes=count) for (why, resource), count in ends.most_common()],
+        replays=capacity.replays,
+        notes=notes,
+    )
 
 
 def _entries(asked: Asked, plan: PlanRequest, paths: Sequence[str]) -> list[tuple[PodWorkload, int]]:
@@ -149,7 +265,7 @@ def _check_size(entries: Sequence[tuple[PodWorkload, int]], nodes: int) -> None:
 
 def plan_lines(
     plan: PlacementPlan, entries: Sequence[tuple[PodWorkload, int]], *, all_or_nothing: bool = False
-) -> Iterator[Json]:
+) -> Iterator[PlannedPod | PlanEnd]:
     """One document per pod, then one with the summary.
 
     With *all_or_nothing* nothing is sent before all pods have been placed. At most `MAX_PLANNED_PODS` are kept.
@@ -172,16 +288,16 @@ def plan_lines(
         yield _placed(pods, placed)
         pods += 1
     placed_pods = per_node.total()
-    summary = {
-        "pods": pods,
-        "placed": placed_pods,
-        "unplaced": pods - placed_pods,
-        "held_back": held_back,
+    summary = PlanSummary(
+        pods=pods,
+        placed=placed_pods,
+        unplaced=pods - placed_pods,
+        held_back=held_back,
         **alignment_counts(alignments),
-        "notes": all_notes((workload for workload, _ in entries), plan.subjects),
-        "per_node": dict(per_node),
-    }
-    yield {"summary": summary}
+        notes=all_notes((workload for workload, _ in entries), plan.subjects),
+        per_node=dict(per_node),
+    )
+    yield PlanEnd(summary=summary)
 
 
 def _held_back(placed: Placed) -> Placed:
@@ -189,18 +305,18 @@ def _held_back(placed: Placed) -> Placed:
     return Placed(entry=placed.entry, name=placed.name, node=None)
 
 
-def _placed(number: int, placed: Placed) -> Json:
-    return {
-        "pod": number,
-        "entry": placed.entry,
-        "name": placed.name,
-        "node": placed.node,
-        "score": placed.score,
-        "certainty": placed.certainty,
-        **alignment_to_json(placed.alignment),
-        "containers": {}
+def _placed(number: int, placed: Placed) -> PlannedPod:
+    return PlannedPod(
+        pod=number,
+        entry=placed.entry,
+        name=placed.name,
+        node=placed.node,
+        score=placed.score,
+        certainty=placed.certainty,
+        **alignment_fields(placed.alignment),
+        containers={}
         if placed.admitted is None
-        else aligned_placements_to_json(whole_placements(placed.admitted), placed.alignment),
-        "nri": [] if placed.admitted is None else [granted_to_json(each) for each in placed_by(placed.admitted)],
-        "reasons": placed.reasons,
-    }
+        else container_placements(whole_placements(placed.admitted), placed.alignment),
+        nri=[] if placed.admitted is None else placed_by_policy(placed_by(placed.admitted)),
+        reasons=dict(placed.reasons),
+    )

@@ -1,15 +1,15 @@
 """The reply to defragment: how many copies each number of moves gains."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import TypeAdapter
 
 from extender.answers.advice_requests import DefragmentRequest
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
-from extender.answers.make_room import eviction_objects, move_to_json
+from extender.answers.make_room import EvictedPod, evicted, eviction_objects
 from extender.answers.notes import all_notes
-from extender.answers.pod_summary import pod_summary
+from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question, workload_of
 from extender.answers.snapshot import Snapshot
@@ -17,12 +17,31 @@ from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
 from extender.questions.evictions import Evictions
 from extender.scheduling.judge import Judge
+from extender.wire.replies import Notes, Reply, about
 
 _REQUEST: Final = TypeAdapter(DefragmentRequest)
-Json = dict[str, object]
 
 
-def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Json]:
+class DefragmentPoint(Reply):
+    """The cluster after some moves."""
+
+    moves: Annotated[int, about("Pods moved so far.")]
+    copies: Annotated[int, about("Aligned copies of the pod that fit in all.")]
+    largest_cpus: Annotated[int, about("The most CPUs that such a pod could request and still be aligned; 0: none.")]
+    evictions: Annotated[list[EvictedPod], about("The moves of this step; empty: the present.")]
+
+
+class DefragmentReply(Reply):
+    """How many copies each number of moves gains."""
+
+    pod: Annotated[PodSummary, about("The pod as it was understood.")]
+    curve: Annotated[list[DefragmentPoint], about("From the present on; ends where no step gains more.")]
+    objects: Annotated[str, about("All evictions as objects of policy/v1, YAML; empty: none.")]
+    complete: Annotated[bool, about("False: the limit of tries ended the search.")]
+    notes: Notes
+
+
+def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
     """Progress, then one `DefragmentReply`."""
     question = parse_question(_REQUEST, read_question(asked))
     workload = workload_of(asked, question.pod, "pod")
@@ -43,21 +62,21 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
         points += [point] if point is not None else []
         yield from progress(min(done, of), of)
     moves = [move for point in points if point.eviction is not None for move in point.eviction.moves]
-    yield {
-        "pod": pod_summary(workload),
-        "curve": [
-            {
-                "moves": point.moves,
-                "copies": point.copies,
-                "largest_cpus": point.largest_cpus,
-                "evictions": [] if point.eviction is None else [move_to_json(move) for move in point.eviction.moves],
-            }
+    yield DefragmentReply(
+        pod=pod_summary(workload),
+        curve=[
+            DefragmentPoint(
+                moves=point.moves,
+                copies=point.copies,
+                largest_cpus=point.largest_cpus,
+                evictions=[] if point.eviction is None else [evicted(move) for move in point.eviction.moves],
+            )
             for point in points
         ],
-        "objects": eviction_objects(moves),
-        "complete": not list(_left_out(search)),
-        "notes": [*all_notes([workload], subjects), *blind_spots(subjects), *_left_out(search)],
-    }
+        objects=eviction_objects(moves),
+        complete=not list(_left_out(search)),
+        notes=[*all_notes([workload], subjects), *blind_spots(subjects), *_left_out(search)],
+    )
 
 
 def _left_out(search: Defragment) -> Iterator[str]:

@@ -9,11 +9,25 @@ from extender.kubelet.verdict import Provider
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.subjects import Subject
 from extender.wire.errors import WireError, shown
+from extender.wire.replies import Reply
 
 MAX_PROGRESS: Final = 100
 MAX_SHARE: Final = 0.85
 """The share of a question's time after which a search ends with what it has."""
 OUT_OF_TIME: Final = "ask about fewer nodes, or raise NUMA_EXTENDER_QUESTION_SECONDS"
+
+
+class Progress(Reply):
+    """How far a search is."""
+
+    done: int
+    of: int
+
+
+class ProgressLine(Reply):
+    """A line before the answer."""
+
+    progress: Progress
 
 
 def find_pod(snapshot: Snapshot, said: str, path: str) -> tuple[Subject, NodePod]:
@@ -39,10 +53,10 @@ def subjects_of(snapshot: Snapshot, names: Sequence[str] | None) -> list[Subject
     return [each for each in found if each is not None]
 
 
-def progress(done: int, of: int) -> Iterator[dict[str, object]]:
+def progress(done: int, of: int) -> Iterator[Reply]:
     """A document of progress if it is time for one: at most `MAX_PROGRESS` for one question."""
     if done % (-(-of // MAX_PROGRESS) or 1) == 0:
-        yield {"progress": {"done": done, "of": of}}
+        yield ProgressLine(progress=Progress(done=done, of=of))
 
 
 def placed_by_kubelet(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import yaml
 from pydantic import TypeAdapter
@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from extender.answers.advice_requests import MakeRoomRequest
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.notes import all_notes
-from extender.answers.pod_summary import pod_summary
+from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question, workload_of
 from extender.answers.snapshot import Snapshot
@@ -23,15 +23,68 @@ from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError
+from extender.wire.replies import Notes, Reply, about
 from extender.wire.templates import find_templates
-from extender.wire.verdicts import aligned_placements_to_json
+from extender.wire.verdicts import ContainerPlacement, container_placements
 
 _REQUEST: Final = TypeAdapter(MakeRoomRequest)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
-Json = dict[str, object]
 
 
-def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Json]:
+class EvictedPod(Reply):
+    """One pod to evict, and where its replacement goes."""
+
+    pod: Annotated[str, about("NAMESPACE/NAME.")]
+    node: Annotated[str, about("The node on which it runs.")]
+    priority: Annotated[int, about("Its priority; 0 if it is not known.")]
+    owner: Annotated[str, about("Kind of its controller; empty if it is not known.")]
+    requests: Annotated[dict[str, str], about("Its requests, as kube-scheduler counts them.")]
+    to: Annotated[str, about("The node for its replacement: it is aligned there if it holds anything.")]
+    numa: Annotated[list[int], about("NUMA nodes on that node; empty: it holds nothing there.")]
+
+
+class RoomPlan(Reply):
+    """Evictions, and where the pod is placed after them."""
+
+    node: Annotated[str, about("The node that aligns the pod afterwards.")]
+    numa: Annotated[list[int], about("NUMA nodes of the pod on that node.")]
+    containers: Annotated[dict[str, ContainerPlacement], about("Its placement, by container.")]
+    cordon: Annotated[
+        list[str],
+        about(
+            "Nodes to cordon before the first eviction: no replacement may go to a node that has to lose a pod. "
+            "Uncordon each one once its last pod here has its replacement, and the plan's node at the end."
+        ),
+    ]
+    evictions: Annotated[
+        list[EvictedPod],
+        about(
+            "One after another: evict the next one only when the replacement of the one before has a node, and ask "
+            "again if it is not `to`. Empty: the pod fits now."
+        ),
+    ]
+    objects: Annotated[str, about("Eviction objects of policy/v1 as YAML; empty: none.")]
+    script: Annotated[str, about("The same with kubectl, for a POSIX shell; empty: none.")]
+
+
+class MakeRoomReply(Reply):
+    """Plans, the cheapest first."""
+
+    pod: Annotated[PodSummary, about("The pod as it was understood.")]
+    result: Annotated[
+        Literal["fits", "room", "none"],
+        about("`fits`: a node aligns it now. `room`: a node aligns it after the first plan. `none`: there is no plan."),
+    ]
+    plans: Annotated[list[RoomPlan], about("At most 3, each on another node.")]
+    searched: Annotated[int, about("Sets of pods and placements that were tried.")]
+    complete: Annotated[bool, about("False: not every choice was tried; `notes` say why.")]
+    blocked: Annotated[
+        list[str], about("If there is no plan: what keeps nodes and pods from one, and how many of them.")
+    ]
+    notes: Notes
+
+
+def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
     """Progress, then one `MakeRoomReply`."""
     question = parse_question(_REQUEST, read_question(asked))
     workload = workload_of(asked, question.pod, "pod")
@@ -60,15 +113,15 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
         plans = _best(plans)
     incomplete = list(_incomplete(evictions, is_late=asked.spent() > MAX_SHARE))
     is_now = bool(plans) and plans[0].eviction is None
-    yield {
-        "pod": pod_summary(workload),
-        "result": "fits" if is_now else "room" if plans else "none",
-        "plans": [_plan(plan) for plan in plans],
-        "searched": MAX_TRIALS - evictions.trials_left,
-        "complete": not incomplete,
-        "blocked": [] if plans else list(_blocked(room, evictions)),
-        "notes": [*notes, *incomplete],
-    }
+    yield MakeRoomReply(
+        pod=pod_summary(workload),
+        result="fits" if is_now else "room" if plans else "none",
+        plans=[_plan(plan) for plan in plans],
+        searched=MAX_TRIALS - evictions.trials_left,
+        complete=not incomplete,
+        blocked=[] if plans else list(_blocked(room, evictions)),
+        notes=[*notes, *incomplete],
+    )
 
 
 def _incomplete(evictions: Evictions, *, is_late: bool) -> Iterator[str]:
@@ -115,31 +168,31 @@ def _best(plans: Iterable[OpenedPlace]) -> list[OpenedPlace]:
     return list(found.values())[:MAX_ALTERNATIVES]
 
 
-def _plan(plan: OpenedPlace) -> Json:
+def _plan(plan: OpenedPlace) -> RoomPlan:
     moves = () if plan.eviction is None else plan.eviction.moves
-    return {
-        "node": plan.subject.name,
-        "numa": list(iter_bits(plan.alignment.numa)),
-        "containers": aligned_placements_to_json(whole_placements(plan.admitted), plan.alignment),
-        "cordon": _cordoned(plan.subject.name, moves),
-        "evictions": [move_to_json(move) for move in moves],
-        "objects": eviction_objects(moves),
-        "script": script_of(plan.subject.name, moves),
-    }
+    return RoomPlan(
+        node=plan.subject.name,
+        numa=list(iter_bits(plan.alignment.numa)),
+        containers=container_placements(whole_placements(plan.admitted), plan.alignment),
+        cordon=_cordoned(plan.subject.name, moves),
+        evictions=[evicted(move) for move in moves],
+        objects=eviction_objects(moves),
+        script=script_of(plan.subject.name, moves),
+    )
 
 
-def move_to_json(move: Move) -> Json:
-    """One `EvictedPod`."""
+def evicted(move: Move) -> EvictedPod:
+    """One pod to evict."""
     pod = move.pod
-    return {
-        "pod": pod.name,
-        "node": move.source,
-        "priority": pod.priority,
-        "owner": pod.owner,
-        "requests": {name: format_milli(name, milli) for name, milli in pod.requests_milli.items()},
-        "to": move.node,
-        "numa": list(iter_bits(move.numa)),
-    }
+    return EvictedPod(
+        pod=pod.name,
+        node=move.source,
+        priority=pod.priority,
+        owner=pod.owner,
+        requests={name: format_milli(name, milli) for name, milli in pod.requests_milli.items()},
+        to=move.node,
+        numa=list(iter_bits(move.numa)),
+    )
 
 
 def eviction_objects(moves: Sequence[Move]) -> str:

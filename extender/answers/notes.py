@@ -15,7 +15,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind, PodRequest, QOSClass
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import NEWEST_MINOR, Rules
-from extender.questions.scheduler_checks import SchedulerAnswer, check_node
+from extender.questions.scheduler_checks import Scheduler, check_node
 from extender.questions.subjects import Subject
 from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.pod import Pod
@@ -61,7 +61,7 @@ def _demand(demand: Demand) -> Iterator[str]:
             yield f"the pod demands no-remote-memory for {who}: memory must be pinned to the NUMA nodes of the CPUs"
 
 
-def node_notes(workload: PodWorkload, kubelet: Kubelet | None, scheduler: SchedulerAnswer) -> list[str]:
+def node_notes(workload: PodWorkload, kubelet: Kubelet | None, scheduler: Scheduler) -> list[str]:
     """Assumptions of the verdict for one node, and what was not checked there."""
     notes = [] if kubelet is None else [*kubelet.caveats, *_pod_level(workload.pod, kubelet)]
     missed = [_CHECKS[c.check] for c in scheduler.checks if c.outcome == "not-checked" and c.check in _CHECKS]

@@ -1,24 +1,45 @@
-"""Where a pod would be placed on a node, in a few fields: the `PodPlacement` of the API."""
+"""Where a pod would be placed on a node, in a few fields."""
 
-from extender.kubelet.verdict import Admitted
-from extender.questions.what_if import NodeWhatIf
+from typing import Annotated
+
+from extender.kubelet.verdict import Admitted, Certainty
+from extender.questions.what_if import NodeWhatIf, Outcome
 from extender.replay.creation import whole_placements
-from extender.wire.verdicts import aligned_placements_to_json, alignment_to_json
+from extender.wire.replies import Reply, about
+from extender.wire.verdicts import (
+    AlignedNUMA,
+    AlignmentCertain,
+    AlignmentName,
+    ContainerPlacement,
+    alignment_fields,
+    container_placements,
+)
 
-Json = dict[str, object]
+
+class PodPlacement(Reply):
+    """Where a pod would be placed on one node, or why not."""
+
+    node: Annotated[str, about("Its name.")]
+    outcome: Annotated[Outcome, about("See `NodeAnswer.outcome`.")]
+    alignment: Annotated[AlignmentName | None, about("Null: it does not fit.")]
+    alignment_certain: AlignmentCertain
+    numa: AlignedNUMA
+    containers: Annotated[dict[str, ContainerPlacement], about("By name; empty: it does not fit.")]
+    reason: Annotated[str, about("Why not, in one sentence with amounts; empty: it fits.")]
+    certainty: Annotated[Certainty, about("How certain the placement is.")]
 
 
-def placement_to_json(answer: NodeWhatIf) -> Json:
+def placement_of(answer: NodeWhatIf) -> PodPlacement:
     """One node's answer to a pod, without the reasons of kube-scheduler in detail."""
     verdict = answer.verdict
     is_placed = answer.outcome == "fits" and isinstance(verdict, Admitted)
-    return {
-        "node": answer.subject.name,
-        "outcome": answer.outcome,
-        **alignment_to_json(answer.alignment),
-        "containers": aligned_placements_to_json(whole_placements(verdict), answer.admitted_as)
+    return PodPlacement(
+        node=answer.subject.name,
+        outcome=answer.outcome,
+        **alignment_fields(answer.alignment),
+        containers=container_placements(whole_placements(verdict), answer.admitted_as)
         if is_placed and isinstance(verdict, Admitted)
         else {},
-        "reason": answer.reason,
-        "certainty": answer.certainty.value,
-    }
+        reason=answer.reason,
+        certainty=answer.certainty,
+    )

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import TypeAdapter
 
 from extender.answers.advice_requests import ResizeCheckRequest
 from extender.answers.finding import blind_spots, find_pod
 from extender.answers.notes import all_notes
-from extender.answers.placements import placement_to_json
+from extender.answers.placements import PodPlacement, placement_of
 from extender.answers.question import Asked
 from extender.answers.reading import parse_question, read_question
 from extender.answers.snapshot import Snapshot
+from extender.kubelet.resize import ResizeResult
 from extender.kubelet.sets import format_list
 from extender.kubelet.verdict import Provider
 from extender.questions.resize_check import POLICY_REFUSES, ResizeError, resize_check, resized
@@ -20,16 +21,43 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli
+from extender.wire.replies import Notes, Reply, about
 
 MAX_ELSEWHERE: Final = 5
 """How many other nodes are in one answer, the best first."""
-Json = dict[str, object]
 
 
 _REQUEST: Final = TypeAdapter(ResizeCheckRequest)
 
 
-def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Json]:
+class ResizeCheckReply(Reply):
+    """Whether the kubelet would accept the resize, and the alternatives."""
+
+    pod: Annotated[str, about("NAMESPACE/NAME.")]
+    node: Annotated[str, about("Its node.")]
+    container: Annotated[str, about("Name of the container.")]
+    before: Annotated[dict[str, str], about("The requests that change, as they are now.")]
+    after: Annotated[dict[str, str], about("The same requests after the change.")]
+    limits: Annotated[dict[str, str], about("The limits after the change; without resources that have none.")]
+    result: Annotated[
+        ResizeResult,
+        about(
+            "`fits`. `deferred`: not as long as the other pods are there. `infeasible`: never on this node with its "
+            "configuration. `not-supported`: this kubelet does not resize pods in place."
+        ),
+    ]
+    reason: Annotated[str, about("Why not, in one sentence; empty: it fits.")]
+    exclusive_cpus: Annotated[
+        str, about("CPUs that the container has for itself. A kubelet changes none; see `notes` for an NRI policy.")
+    ]
+    shared_cpus: Annotated[str, about("The node's shared pool; empty: the CPU Manager keeps none.")]
+    recreated: Annotated[PodPlacement, about("The pod if it were recreated on its own node.")]
+    elsewhere: Annotated[list[PodPlacement], about("Other nodes that it fits on, the best first; at most 5.")]
+    other_nodes: Annotated[int, about("How many other nodes it fits on.")]
+    notes: Notes
+
+
+def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
     """One `ResizeCheckReply`."""
     question = parse_question(_REQUEST, read_question(asked))
     texts = {"cpu": question.cpu, "memory": question.memory}
@@ -61,19 +89,19 @@ def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> It
         notes.append(f"the NRI policy would give the container these CPUs for itself: {cpus}")
     elif found.cpus_now and found.resize.result == "fits":
         notes.append("the container keeps its exclusive CPUs, whatever it requests after the resize")
-    yield {
-        "pod": pod.name,
-        "node": subject.name,
-        "container": new.name,
-        "before": {name: format_milli(name, old.requests_milli.get(name, 0)) for name in amounts},
-        "after": {name: format_milli(name, amount) for name, amount in amounts.items()},
-        "limits": {name: format_milli(name, new.limits_milli[name]) for name in amounts if name in new.limits_milli},
-        "result": found.resize.result.value,
-        "reason": found.resize.reason,
-        "exclusive_cpus": format_list(found.cpus_now),
-        "shared_cpus": format_list(found.shared_cpus),
-        "recreated": placement_to_json(found.own_node),
-        "elsewhere": [placement_to_json(each) for each in found.elsewhere[:MAX_ELSEWHERE]],
-        "other_nodes": len(found.elsewhere),
-        "notes": notes,
-    }
+    yield ResizeCheckReply(
+        pod=pod.name,
+        node=subject.name,
+        container=new.name,
+        before={name: format_milli(name, old.requests_milli.get(name, 0)) for name in amounts},
+        after={name: format_milli(name, amount) for name, amount in amounts.items()},
+        limits={name: format_milli(name, new.limits_milli[name]) for name in amounts if name in new.limits_milli},
+        result=found.resize.result,
+        reason=found.resize.reason,
+        exclusive_cpus=format_list(found.cpus_now),
+        shared_cpus=format_list(found.shared_cpus),
+        recreated=placement_of(found.own_node),
+        elsewhere=[placement_of(each) for each in found.elsewhere[:MAX_ELSEWHERE]],
+        other_nodes=len(found.elsewhere),
+        notes=notes,
+    )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final, Literal
 
 from pydantic import TypeAdapter
 
@@ -18,22 +18,93 @@ from extender.kubelet.sets import format_list
 from extender.questions.hypothetical import changed_config
 from extender.questions.node_pods import NodePod
 from extender.questions.plan import PlacementPlan
-from extender.questions.restart_check import MAX_STATES, RestartedNode, RestartedPod, restart_check
+from extender.questions.restart_check import MAX_STATES, PodResult, RestartedNode, RestartedPod, restart_check
 from extender.questions.subjects import Subject
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode
+from extender.wire.replies import Notes, Reply, about
 
 MAX_PLANNED_NODES: Final = 32
 """Nodes for whose pods other nodes are searched. Each search replays on all nodes."""
 CHECK_SHARE: Final = 0.6
 """The share of the time after which no further node is checked. The rest is for the places of pods to drain."""
 _REQUEST: Final = TypeAdapter(RestartCheckRequest)
-_RESULTS: Final = ("kept", "moved", "may-fail", "fails")
-Json = dict[str, object]
+NodeAction = Literal["restart", "drain-first", "drain-and-delete-files", "does-not-start", "unknown"]
 
 
-def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Json]:
+class RefusedFileInfo(Reply):
+    """A state file with which the kubelet does not start."""
+
+    file: Annotated[str, about("Its name in the kubelet's directory.", "cpu_manager_state")]
+    reason: Annotated[str, about("Why, in one sentence.")]
+
+
+class RestartedPodInfo(Reply):
+    """What the restart does to one pod."""
+
+    pod: Annotated[str, about("NAMESPACE/NAME.")]
+    order: Annotated[int, about("Its place in the order of admission, from 1.")]
+    result: Annotated[
+        PodResult,
+        about(
+            "`kept`: admitted with what it holds. `moved`: admitted with other CPUs or memory. `may-fail`: it depends "
+            "on the order of admission or on a device plugin. `fails`: refused, and ended."
+        ),
+    ]
+    reason: Annotated[str, about("The pod status reason; empty if it is admitted.")]
+    message: Annotated[str, about("The message of the kubelet; empty if it is admitted.")]
+    cpus_before: Annotated[str, about("Exclusive CPUs that it holds; empty: none.")]
+    cpus_after: Annotated[str, about("Exclusive CPUs afterwards; empty: none, or it fails.")]
+    drain_first: Annotated[bool, about("Whether to evict it before the restart.")]
+    elsewhere: Annotated[str | None, about("The node that would admit it instead; null: none, or it need not move.")]
+
+
+class RestartedNodeInfo(Reply):
+    """What the restart does to one node."""
+
+    node: Annotated[str, about("Its name.")]
+    action: Annotated[
+        NodeAction,
+        about(
+            "`restart`: nothing fails. `drain-first`: some pods fail. `drain-and-delete-files`: the kubelet refuses "
+            "state files. `does-not-start`: no kubelet starts with this configuration."
+        ),
+    ]
+    kubelet_version: Annotated[str, about("After the restart; empty: unknown.")]
+    error: Annotated[str, about("Why the configuration is invalid; empty: it is valid.")]
+    refused_files: Annotated[list[RefusedFileInfo], about("Empty: the kubelet reads all of them.")]
+    kept: Annotated[int, about("Pods that keep what they hold.")]
+    moved: Annotated[int, about("Pods that get other CPUs or memory.")]
+    may_fail: Annotated[int, about("Pods that may fail.")]
+    fails: Annotated[int, about("Pods that fail.")]
+    pods: Annotated[
+        list[RestartedPodInfo], about("In the order of admission. If there are several nodes, without kept pods.")
+    ]
+
+
+class RestartSummary(Reply):
+    """Counts over all nodes."""
+
+    nodes: Annotated[int, about("Number of nodes.")]
+    actions: Annotated[dict[NodeAction, int], about("Nodes by `action`.")]
+    pods: Annotated[int, about("Pods on them that request something from a manager or are watched.")]
+    kept: Annotated[int, about("Pods that keep what they hold.")]
+    moved: Annotated[int, about("Pods that get other CPUs or memory.")]
+    may_fail: Annotated[int, about("Pods that may fail.")]
+    fails: Annotated[int, about("Pods that fail.")]
+    drained: Annotated[int, about("Pods to evict before the restart.")]
+
+
+class RestartCheckReply(Reply):
+    """What the restart does to the nodes and their pods."""
+
+    nodes: Annotated[list[RestartedNodeInfo], about("The nodes, in a safe order.")]
+    summary: Annotated[RestartSummary, about("Counts.")]
+    notes: Notes
+
+
+def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
     """Progress, then one `RestartCheckReply`."""
     question = parse_question(_REQUEST, read_question(asked))
     change = HypotheticalNode(
@@ -53,15 +124,15 @@ def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> I
     order = sorted(restarts, key=_safe_first)
     homes = _homes(order, snapshot.subjects(None), judge)
     is_detailed = len(restarts) == 1
-    yield {
-        "nodes": [_node(each, homes.get(each.subject.name, {}), is_detailed=is_detailed) for each in order],
-        "summary": _summary(restarts),
-        "notes": [
+    yield RestartCheckReply(
+        nodes=[_node(each, homes.get(each.subject.name, {}), is_detailed=is_detailed) for each in order],
+        summary=_summary(restarts),
+        notes=[
             *blind_spots(subjects),
             *_notes(restarts, reboot=question.reboot),
             *_left_out(len(restarts), len(subjects)),
         ],
-    }
+    )
 
 
 def _changed(config: KubeletConfig, change: HypotheticalNode) -> KubeletConfig:
@@ -100,27 +171,30 @@ def homes_of(pods: Sequence[NodePod], others: Sequence[Subject], judge: Judge) -
     return {pod.uid: each.node for pod, each in zip(pods, placed, strict=True)}
 
 
-def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: bool) -> Json:
+def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: bool) -> RestartedNodeInfo:
     counts = Counter(each.result for each in node.pods)
     drained = {each.pod.uid for each in node.drain_first}
     subject = node.subject
     before = "" if subject.kubelet is None else subject.kubelet.config.kubelet_version
-    return {
-        "node": subject.name,
-        "action": _action(node),
-        "kubelet_version": before if node.config is None else node.config.kubelet_version,
-        "error": node.config_error,
-        "refused_files": [{"file": file.name, "reason": file.reason} for file in node.refused_files],
-        **{result.replace("-", "_"): counts[result] for result in _RESULTS},
-        "pods": [
+    return RestartedNodeInfo(
+        node=subject.name,
+        action=_action(node),
+        kubelet_version=before if node.config is None else node.config.kubelet_version,
+        error=node.config_error,
+        refused_files=[RefusedFileInfo(file=file.name, reason=file.reason) for file in node.refused_files],
+        kept=counts["kept"],
+        moved=counts["moved"],
+        may_fail=counts["may-fail"],
+        fails=counts["fails"],
+        pods=[
             _pod(number, each, homes, is_drained=each.pod.uid in drained)
             for number, each in enumerate(node.pods, start=1)
             if is_detailed or each.result != "kept" or each.pod.uid in drained
         ],
-    }
+    )
 
 
-def _action(node: RestartedNode) -> str:
+def _action(node: RestartedNode) -> NodeAction:
     if not node.is_known:
         return "unknown"
     if node.config_error:
@@ -130,30 +204,33 @@ def _action(node: RestartedNode) -> str:
     return "drain-first" if node.drain_first else "restart"
 
 
-def _pod(number: int, each: RestartedPod, homes: Mapping[str, str | None], *, is_drained: bool) -> Json:
-    return {
-        "pod": each.pod.name,
-        "order": number,
-        "result": each.result,
-        "reason": each.reason,
-        "message": each.message,
-        "cpus_before": format_list(each.cpus_before),
-        "cpus_after": "" if each.result in ("fails", "may-fail") else format_list(each.cpus_after),
-        "drain_first": is_drained,
-        "elsewhere": homes.get(each.pod.uid),
-    }
+def _pod(number: int, each: RestartedPod, homes: Mapping[str, str | None], *, is_drained: bool) -> RestartedPodInfo:
+    return RestartedPodInfo(
+        pod=each.pod.name,
+        order=number,
+        result=each.result,
+        reason=each.reason,
+        message=each.message,
+        cpus_before=format_list(each.cpus_before),
+        cpus_after="" if each.result in ("fails", "may-fail") else format_list(each.cpus_after),
+        drain_first=is_drained,
+        elsewhere=homes.get(each.pod.uid),
+    )
 
 
-def _summary(nodes: Sequence[RestartedNode]) -> Json:
+def _summary(nodes: Sequence[RestartedNode]) -> RestartSummary:
     actions = Counter(_action(node) for node in nodes)
     results = Counter(each.result for node in nodes for each in node.pods)
-    return {
-        "nodes": len(nodes),
-        "actions": dict(actions),
-        "pods": results.total(),
-        **{result.replace("-", "_"): results[result] for result in _RESULTS},
-        "drained": sum(len(node.drain_first) for node in nodes),
-    }
+    return RestartSummary(
+        nodes=len(nodes),
+        actions=dict(actions),
+        pods=results.total(),
+        kept=results["kept"],
+        moved=results["moved"],
+        may_fail=results["may-fail"],
+        fails=results["fails"],
+        drained=sum(len(node.drain_first) for node in nodes),
+    )
 
 
 def _left_out(checked: int, of: int) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import yaml
 from pydantic import TypeAdapter
@@ -23,15 +23,85 @@ from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
+from extender.wire.replies import Notes, Reply, about
 from extender.wire.workloads import PodWorkload
 
 _REQUEST: Final = TypeAdapter(TuneRequest)
 RESTART_SHARE: Final = 0.85
 """The share of the time after which no further configuration is checked for restarts."""
-Json = dict[str, object]
 
 
-def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Json]:
+class TuneRestart(Reply):
+    """What restart-check says of a change."""
+
+    files_refused: Annotated[int, about("Nodes whose kubelets refuse a state file.")]
+    not_starting: Annotated[int, about("Nodes whose kubelets do not start with the change.")]
+    pods_failing: Annotated[int, about("Running pods that fail.")]
+    pods_to_drain: Annotated[int, about("Running pods to evict before the restart.")]
+
+
+class KubeletPatch(Reply):
+    """A change of the kubelet's configuration, for some nodes."""
+
+    nodes: Annotated[list[str], about("The nodes that need it.")]
+    patch: Annotated[str, about("The changed fields as KubeletConfiguration, YAML.")]
+
+
+class TunedConfiguration(Reply):
+    """One configuration. Numbers of pods are means over the orders of arrival."""
+
+    current: Annotated[bool, about("Whether this is the present configuration.")]
+    best: Annotated[bool, about("Whether no other configuration surpasses this one.")]
+    change: Annotated[
+        dict[str, str],
+        about(
+            "Fields of KubeletConfiguration; options by name. `reservedSystemCPUs`: which NUMA nodes have the reserved "
+            "CPUs."
+        ),
+    ]
+    patches: Annotated[list[KubeletPatch], about("By node; without nodes that need no change.")]
+    admitted: Annotated[int, about("Pods admitted.")]
+    admitted_least: Annotated[int, about("At least so many in 19 of 20 orders of arrival.")]
+    admitted_most: Annotated[int, about("At most so many in 19 of 20 orders of arrival.")]
+    aligned: Annotated[int, about("Admitted pods that are on one NUMA node.")]
+    aligned_least: Annotated[int, about("As `admitted_least`.")]
+    aligned_most: Annotated[int, about("As `admitted_most`.")]
+    split: Annotated[int, about("Admitted pods that are split over several NUMA nodes.")]
+    not_managed: Annotated[int, about("Admitted pods that no manager places.")]
+    refused: Annotated[int, about("Pods refused.")]
+    stranded_cpus: Annotated[
+        int,
+        about(
+            "Free CPUs of NUMA nodes that have too few for any pod that the node admits; all CPUs of a node that "
+            "admits none of its pods."
+        ),
+    ]
+    stranded_cpus_least: Annotated[int, about("As `admitted_least`.")]
+    stranded_cpus_most: Annotated[int, about("As `admitted_most`.")]
+    guarantee_ends: Annotated[
+        int,
+        about(
+            "Nodes whose kubelets guarantee less alignment than now: after the change they may split a pod that they "
+            "would refuse now."
+        ),
+    ]
+    failing_nodes: Annotated[int, about("Nodes whose kubelets do not start with it.")]
+    restart: Annotated[TuneRestart | None, about("What the change would do now; null: no change, or no time was left.")]
+
+
+class TuneReply(Reply):
+    """The present configuration, then the Pareto front: those that keep the guarantee of alignment first."""
+
+    configurations: Annotated[list[TunedConfiguration], about("The present one first; at most 7.")]
+    pods: Annotated[int, about("Pods replayed.")]
+    nodes: Annotated[int, about("Nodes replayed; a note says how many were left out.")]
+    tried: Annotated[int, about("Configurations tried.")]
+    complete: Annotated[bool, about("False: not every node and configuration was tried; see `notes`.")]
+    seed: Annotated[int, about("Seed of the orders of arrival. The same seed gives the same answer.")]
+    notes: Notes
+
+
+def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
     """Progress, then one `TuneReply`."""
     del judge  # no scheduler chooses here
     question = parse_question(_REQUEST, read_question(asked))
@@ -64,15 +134,15 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[J
         "no scheduler is replayed: each node keeps its own pods, or gets its share of the list; a pod that one node "
         "refuses counts as refused, where a scheduler would look for another node"
     )
-    yield {
-        "configurations": rows,
-        "pods": search.pods,
-        "nodes": len(search.subjects),
-        "tried": len(found),
-        "complete": not search.is_late and not search.nodes_left_out and len(found) == search.configurations,
-        "seed": question.seed,
-        "notes": notes,
-    }
+    yield TuneReply(
+        configurations=rows,
+        pods=search.pods,
+        nodes=len(search.subjects),
+        tried=len(found),
+        complete=not search.is_late and not search.nodes_left_out and len(found) == search.configurations,
+        seed=question.seed,
+        notes=notes,
+    )
 
 
 def _pods(asked: Asked, question: TuneRequest) -> list[PodWorkload]:
@@ -86,48 +156,52 @@ def _pods(asked: Asked, question: TuneRequest) -> list[PodWorkload]:
     return pods
 
 
-def _row(search: Tune, each: Tuned, now: Tuned, *, is_late: Callable[[], bool]) -> Json:
+def _row(search: Tune, each: Tuned, now: Tuned, *, is_late: Callable[[], bool]) -> TunedConfiguration:
     count = len(each.trials)
     sums: Counter[Alignment] = Counter()
     for trial in each.trials:
         sums.update(trial.alignments)
-    ranges = {name: search.spread(each, name) for name in Measures._fields}
-    return {
-        "current": not each.change,
-        "best": each.is_best,
-        "change": dict(each.change),
-        "patches": _patches(search, each.change),
-        "admitted": round(sum(trial.admitted for trial in each.trials) / count),
-        **{f"{name}_least": least for name, (least, _) in ranges.items()},
-        **{f"{name}_most": most for name, (_, most) in ranges.items()},
-        "guarantee_ends": search.nodes_weaker(each, now),
-        **{name: round(value / count) for name, value in alignment_counts(sums).items()},
-        "refused": round(sum(trial.refused for trial in each.trials) / count),
-        "stranded_cpus": round(sum(trial.stranded_cpus for trial in each.trials) / count),
-        "failing_nodes": max(trial.failing_nodes for trial in each.trials),
-        "restart": _restart(search, each.change, is_late) if each.change else None,
-    }
+    admitted, aligned, stranded = (search.spread(each, name) for name in Measures._fields)
+    return TunedConfiguration(
+        current=not each.change,
+        best=each.is_best,
+        change=dict(each.change),
+        patches=_patches(search, each.change),
+        admitted=round(sum(trial.admitted for trial in each.trials) / count),
+        admitted_least=admitted[0],
+        admitted_most=admitted[1],
+        aligned_least=aligned[0],
+        aligned_most=aligned[1],
+        stranded_cpus_least=stranded[0],
+        stranded_cpus_most=stranded[1],
+        guarantee_ends=search.nodes_weaker(each, now),
+        **alignment_counts({alignment: round(value / count) for alignment, value in sums.items()}),
+        refused=round(sum(trial.refused for trial in each.trials) / count),
+        stranded_cpus=round(sum(trial.stranded_cpus for trial in each.trials) / count),
+        failing_nodes=max(trial.failing_nodes for trial in each.trials),
+        restart=_restart(search, each.change, is_late) if each.change else None,
+    )
 
 
-def _patches(search: Tune, change: Change) -> list[Json]:
+def _patches(search: Tune, change: Change) -> list[KubeletPatch]:
     """The change as KubeletConfiguration. Nodes with the same one are together; those that need none are left out."""
-    found: dict[str, tuple[Json, list[str]]] = {}
+    found: dict[str, tuple[dict[str, object], list[str]]] = {}
     for subject in search.subjects:
         assert subject.kubelet is not None
         fields = _different(subject.kubelet.config, search.config(subject, change), change)
         if fields:
             found.setdefault(repr(fields), (fields, []))[1].append(subject.name)
-    return [{"nodes": nodes, "patch": _patch(fields)} for fields, nodes in found.values()]
+    return [KubeletPatch(nodes=nodes, patch=_patch(fields)) for fields, nodes in found.values()]
 
 
-def _patch(fields: Json) -> str:
+def _patch(fields: dict[str, object]) -> str:
     document = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", **fields}
     return str(yaml.safe_dump(document, sort_keys=False))
 
 
-def _different(before: KubeletConfig, after: KubeletConfig, change: Change) -> Json:
+def _different(before: KubeletConfig, after: KubeletConfig, change: Change) -> dict[str, object]:
     """The fields of KubeletConfiguration that a node needs for a change; empty: it has them."""
-    fields: Json = {}
+    fields: dict[str, object] = {}
     for name, value in change:
         if name == "reservedSystemCPUs":
             if after.reserved_system_cpus != before.reserved_system_cpus:
@@ -156,16 +230,16 @@ def _different(before: KubeletConfig, after: KubeletConfig, change: Change) -> J
     return fields
 
 
-def _restart(search: Tune, change: Change, is_late: Callable[[], bool]) -> Json | None:
+def _restart(search: Tune, change: Change, is_late: Callable[[], bool]) -> TuneRestart | None:
     """What restart-check says of the change, counted; None if the time is over before all nodes are checked."""
     results = []
     for subject in search.subjects:
         if is_late():
             return None
         results.append(restart_check(subject, search.config(subject, change)))
-    return {
-        "files_refused": sum(bool(each.refused_files) for each in results),
-        "not_starting": sum(bool(each.config_error) for each in results),
-        "pods_failing": sum(len(each.failing) for each in results),
-        "pods_to_drain": sum(len(each.drain_first) for each in results),
-    }
+    return TuneRestart(
+        files_refused=sum(bool(each.refused_files) for each in results),
+        not_starting=sum(bool(each.config_error) for each in results),
+        pods_failing=sum(len(each.failing) for each in results),
+        pods_to_drain=sum(len(each.drain_first) for each in results),
+    )

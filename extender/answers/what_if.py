@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
+from msgspec import UNSET, UnsetType
 from pydantic import TypeAdapter
 
 from extender.answers.alignments import alignment_counts
 from extender.answers.claims import claim_notes
+from extender.answers.explanation import Explanation, explanation_of
 from extender.answers.notes import node_notes
-from extender.answers.pod_summary import pod_summary
+from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
 from extender.answers.reading import (
     is_manifest,
@@ -22,23 +24,107 @@ from extender.answers.reading import (
 )
 from extender.answers.requests import WhatIfRequest
 from extender.answers.snapshot import Snapshot
+from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims
-from extender.questions.explain import AdmissionStory, explain, story_to_json
-from extender.questions.what_if import NodeWhatIf, what_if
+from extender.questions.explain import AdmissionStory, explain
+from extender.questions.scheduler_checks import Scheduler
+from extender.questions.what_if import NodeWhatIf, Outcome, what_if
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.verdicts import alignment_to_json, explained_to_json
+from extender.wire.replies import Reply, about
+from extender.wire.verdicts import (
+    AlignedNUMA,
+    AlignmentCertain,
+    AlignmentFields,
+    AlignmentName,
+    Verdict,
+    alignment_fields,
+    explained,
+)
 from extender.wire.workloads import PodWorkload
 
 MAX_EXPLAINED: Final = 24
 """Nodes explained in one reply. Each costs up to 160 replays."""
 _REQUEST: Final = TypeAdapter(WhatIfRequest)
-_OUTCOMES: Final = ("fits", "topology", "scheduler", "unknown")
-Json = dict[str, object]
 
 
-def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
+class CommonAnswer(Reply):
+    """The parts of an answer that can be equal for many nodes."""
+
+    outcome: Annotated[
+        Outcome,
+        about(
+            "`fits`: admitted, with `alignment`. `topology`: the kubelet's managers refuse the pod, or may refuse it. "
+            "`scheduler`: they admit it, but kube-scheduler would not choose the node. `unknown`: too little is known "
+            "of the node."
+        ),
+    ]
+    passes: Annotated[bool, about("Whether filter offers the node to the scheduler.")]
+    why: Annotated[str, about("The reason that the scheduler shows; empty if the node passes.")]
+    never: Annotated[bool, about("The node's hardware and configuration exclude the pod, whatever is free.")]
+    certainty: Annotated[Certainty, about("Certainty of the answer.")]
+    score: Annotated[
+        int | None,
+        about(
+            "The score of prioritize, 0 to 10, relative to the other nodes of the question. It does not measure how "
+            "good a node is. Null: the node does not pass."
+        ),
+    ]
+    alignment: Annotated[AlignmentName | None, about("Alignment of the pod; null unless `outcome` is `fits`.")]
+    alignment_certain: AlignmentCertain
+    numa: AlignedNUMA
+
+
+class AnswerGroup(CommonAnswer):
+    """Nodes with equal answers. Amounts in sentences, notes and placements are not compared."""
+
+    nodes: Annotated[list[str], about("Their names, in the order of the question.")]
+
+
+class NodeAnswer(CommonAnswer):
+    """The answer of one node's kubelet, of filter, and of the scheduler's own checks."""
+
+    node: Annotated[str, about("Its name.")]
+    hypothetical: Annotated[bool, about("Whether the node is hypothetical.")]
+    reason: Annotated[str, about("Why the pod does not fit, in one sentence with amounts. Empty if it fits.")]
+    notes: Annotated[
+        list[str], about("Assumptions of this answer, and what was not checked; see `notes` of `pod` as well.")
+    ]
+    verdict: Annotated[Verdict | None, about("Null: the node is unknown.")]
+    scheduler: Annotated[Scheduler, about("Results of kube-scheduler's own checks.")]
+    explanation: Annotated[Explanation | None, about("With `explain`; see `explanations_left_out`.")]
+
+
+class WhatIfSummary(Reply):
+    """The answers, counted by `outcome`."""
+
+    nodes: Annotated[int, about("All nodes of the question.")]
+    fits: Annotated[int, about("Nodes that admit the pod.")]
+    aligned: Annotated[int, about("Of these, nodes with `alignment` `aligned`.")]
+    split: Annotated[int, about("Of these, nodes with `alignment` `split`.")]
+    not_managed: Annotated[int, about("Of these, nodes with `alignment` `not-managed`.")]
+    topology: Annotated[int, about("Nodes whose managers refuse the pod, or may refuse it.")]
+    scheduler: Annotated[int, about("Nodes that kube-scheduler would not choose.")]
+    unknown: Annotated[int, about("Nodes of which too little is known.")]
+    reasons: Annotated[dict[str, int], about("Nodes by the reason that the scheduler shows.")]
+
+
+class WhatIfReply(Reply):
+    """The answers in the order of the question, hypothetical nodes last. If it names no nodes, by name."""
+
+    pod: Annotated[PodSummary, about("The pod as it was read.")]
+    summary: Annotated[WhatIfSummary, about("The answers, counted.")]
+    nodes: Annotated[list[NodeAnswer], about("One answer for each node; with `compact`, for each explained node.")]
+    explanations_left_out: Annotated[
+        int, about("Nodes without an explanation, because they equal an explained node or are too many.")
+    ]
+    groups: Annotated[
+        list[AnswerGroup] | UnsetType, about("With `compact`: nodes with equal answers, most nodes first.")
+    ] = UNSET
+
+
+def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> WhatIfReply:
     """The `WhatIfReply`; raises WireError or UnknownNodeError."""
     document = read_question(asked)
     path = "pod"
@@ -55,43 +141,43 @@ def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> Json:
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     subjects += made_subjects(snapshot, question.hypothetical)
     answers = what_if(workload, subjects, judge)
-    reply = _reply(workload, answers, is_explained=question.explain or asked.explain, is_compact=asked.compact)
-    return reply | {"groups": _groups(answers)} if asked.compact else reply
-
-
-def _groups(answers: Sequence[NodeWhatIf]) -> list[Json]:
-    """The nodes in groups with equal answers; the largest group first."""
-    groups: dict[str, tuple[Json, list[str]]] = {}
-    for answer in answers:
-        common = _common(answer)
-        del common["reason"]  # it has amounts
-        groups.setdefault(str(common), (common, []))[1].append(answer.subject.name)
-    return [{**common, "nodes": names} for common, names in sorted(groups.values(), key=lambda group: -len(group[1]))]
-
-
-def _reply(workload: PodWorkload, answers: Sequence[NodeWhatIf], *, is_explained: bool, is_compact: bool) -> Json:
     stories: dict[str, AdmissionStory] = {}
     left_out = 0
-    if is_explained:
+    if question.explain or asked.explain:
         stories, left_out = _stories(workload.pod, answers)
-    outcomes = Counter(answer.outcome for answer in answers)
-    alignments = Counter(a.alignment.alignment for a in answers if a.alignment is not None)
-    reasons = Counter(a.judgement.refusal.text for a in answers if a.judgement.refusal is not None)
-    return {
-        "pod": pod_summary(workload),
-        "summary": {
-            "nodes": len(answers),
-            **{outcome: outcomes[outcome] for outcome in _OUTCOMES},
-            **alignment_counts(alignments),
-            "reasons": dict(reasons),
-        },
-        "nodes": [
+    return WhatIfReply(
+        pod=pod_summary(workload),
+        summary=_summary(answers),
+        nodes=[
             _answer(workload, answer, stories.get(answer.subject.name))
             for answer in answers
-            if not is_compact or answer.subject.name in stories
+            if not asked.compact or answer.subject.name in stories
         ],
-        "explanations_left_out": left_out,
-    }
+        explanations_left_out=left_out,
+        groups=_groups(answers) if asked.compact else UNSET,
+    )
+
+
+def _groups(answers: Sequence[NodeWhatIf]) -> list[AnswerGroup]:
+    """The nodes in groups with equal answers; the largest group first."""
+    groups: dict[str, AnswerGroup] = {}
+    for answer in answers:
+        common = _common(answer)
+        groups.setdefault(str(common), AnswerGroup(**common, nodes=[])).nodes.append(answer.subject.name)
+    return sorted(groups.values(), key=lambda group: -len(group.nodes))
+
+
+def _summary(answers: Sequence[NodeWhatIf]) -> WhatIfSummary:
+    outcomes = Counter(answer.outcome for answer in answers)
+    return WhatIfSummary(
+        nodes=len(answers),
+        fits=outcomes["fits"],
+        topology=outcomes["topology"],
+        scheduler=outcomes["scheduler"],
+        unknown=outcomes["unknown"],
+        **alignment_counts(Counter(a.alignment.alignment for a in answers if a.alignment is not None)),
+        reasons=dict(Counter(a.judgement.refusal.text for a in answers if a.judgement.refusal is not None)),
+    )
 
 
 def _stories(pod: Pod, answers: Sequence[NodeWhatIf]) -> tuple[dict[str, AdmissionStory], int]:
@@ -109,13 +195,14 @@ def _stories(pod: Pod, answers: Sequence[NodeWhatIf]) -> tuple[dict[str, Admissi
     return stories, len(answers) - len(stories)
 
 
-def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | None) -> Json:
+def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | None) -> NodeAnswer:
     subject = answer.subject
-    return {
-        "node": subject.name,
-        "hypothetical": subject.hypothetical,
+    return NodeAnswer(
         **_common(answer),
-        "notes": [
+        node=subject.name,
+        hypothetical=subject.hypothetical,
+        reason=answer.reason,
+        notes=[
             *node_notes(workload, subject.kubelet, answer.scheduler),
             *claim_notes(
                 workload.pod,
@@ -126,38 +213,30 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
                 extended_by_claims(workload.pod, subject.node_class),
             ),
         ],
-        "verdict": None if answer.verdict is None else explained_to_json(answer.verdict, answer.admitted_as),
-        "scheduler": answer.scheduler,
-        "explanation": None if story is None else _explanation(story),
-    }
+        verdict=None if answer.verdict is None else explained(answer.verdict, answer.admitted_as),
+        scheduler=answer.scheduler,
+        explanation=None if story is None else explanation_of(story),
+    )
 
 
-def _common(answer: NodeWhatIf) -> Json:
-    """The parts of an answer that can be equal for many nodes."""
+class _Common(AlignmentFields):
+    outcome: Outcome
+    passes: bool
+    why: str
+    never: bool
+    certainty: Certainty
+    score: int | None
+
+
+def _common(answer: NodeWhatIf) -> _Common:
+    """The fields of a `CommonAnswer`."""
     refusal = answer.judgement.refusal
     return {
         "outcome": answer.outcome,
         "passes": refusal is None,
         "why": "" if refusal is None else refusal.text,
-        "reason": answer.reason,
         "never": answer.never,
-        "certainty": answer.certainty.value,
+        "certainty": answer.certainty,
         "score": answer.score,
-        **alignment_to_json(answer.alignment),
+        **alignment_fields(answer.alignment),
     }
-
-
-def _explanation(story: AdmissionStory) -> Json:
-    nearest = [
-        {
-            "kind": each.kind,
-            "change": each.change,
-            "container": each.container,
-            "resource": each.resource,
-            "wanted": each.wanted,
-            "instead": each.instead,
-            "verdict": explained_to_json(each.fit.verdict, each.fit.alignment),
-        }
-        for each in story.nearest.suggestions
-    ]
-    return {**story_to_json(story), "nearest": nearest}

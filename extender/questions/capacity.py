@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from extender.kubelet.admission import admit, is_indifferent, start_pod
 from extender.kubelet.kubelet import Kubelet
@@ -35,20 +35,23 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.scheduling.totals import add, format_milli, pod_requests, shortages
+from extender.wire.replies import Reply, about
 from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_COPY: Final = 16
 """Budget for random device choices of one copy. A long series cannot afford the default of a single admission."""
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityLimit:
-    """Why no further copy fits. `why` is one of a fixed set of reasons, `detail` a sentence with amounts."""
+class CapacityLimit(Reply):
+    """Why no further pod fits."""
 
-    by: Literal["topology", "scheduler", "max_copies", "unknown"]
-    why: str
-    detail: str
-    resource: str | None = None
+    by: Annotated[
+        Literal["topology", "scheduler", "max_copies", "unknown"],
+        about("`topology`: the kubelet's managers. `scheduler`: the node's totals, selectors or taints."),
+    ]
+    why: Annotated[str, about("A fixed text, without names and amounts.")]
+    detail: Annotated[str, about("One sentence with the amounts.")]
+    resource: Annotated[str | None, about("What ran out; null: no single resource.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

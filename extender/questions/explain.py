@@ -17,10 +17,10 @@ from extender.kubelet.config import TopologyPolicy
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
-from extender.kubelet.sets import format_list, iter_bits
+from extender.kubelet.sets import format_list
 from extender.kubelet.startup import format_page_size
 from extender.kubelet.state import ManagerState
-from extender.kubelet.trace import HintsOffered, Merged, RecordingTrace, TraceEvent
+from extender.kubelet.trace import HintsOffered, RecordingTrace, TraceEvent
 from extender.kubelet.verdict import Admitted, Provider, Reason, Rejected, Verdict, is_given_up
 from extender.nri.comparison import PoolComparison, compare_pools
 from extender.questions.demands import demand_fault
@@ -31,7 +31,6 @@ from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
 from extender.scheduling.pod_shape import SHAPE_UID
 from extender.scheduling.totals import format_bytes
-from extender.wire.verdicts import wanted_to_json
 
 MAX_STEPS: Final = 256
 MAX_HINTS: Final = 32
@@ -220,68 +219,3 @@ def _amount(resource: str, amount: int) -> str:
 
 def _listed(parts: list[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
-
-
-def story_to_json(story: AdmissionStory) -> dict[str, object]:
-    """The steps of an explanation, in the form of `Explanation` of the API, without the suggestions."""
-    return {
-        "first_fault": story.first_fault,
-        "steps": [_step(event) for event in story.events] + list(map(_pools_step, story.pools)),
-        "steps_left_out": story.events_left_out,
-        "replays": story.nearest.replays,
-    }
-
-
-def _step(event: TraceEvent) -> dict[str, object]:
-    if isinstance(event, HintsOffered):
-        return _offer(event)
-    if isinstance(event, Merged):
-        return {
-            "step": "merge",
-            "container": event.container,
-            "policy": event.policy,
-            "affinity": None if event.affinity is None else list(iter_bits(event.affinity)),
-            "preferred": event.preferred,
-            "admitted": event.admitted,
-            "why": event.why,
-        }
-    return {"step": "allocation", "container": event.container, "provider": event.provider, "taken": event.taken}
-
-
-def _pools_step(comparison: PoolComparison) -> dict[str, object]:
-    return {
-        "step": "pools",
-        "container": comparison.container,
-        "refusal": comparison.refusal,
-        "pools": [
-            {
-                "pool": row.pool,
-                "depth": row.depth,
-                "shared_left_millicpu": row.shared_left,
-                "isolated_left": row.isolated_left,
-                "memory_numa": None if row.memory_nodes is None else list(iter_bits(row.memory_nodes)),
-                "hint_score": None if row.hint_score is None else round(row.hint_score, 3),
-                "containers": row.colocated,
-                "lost_by": row.lost_by.value,
-                "why_not": row.lost_by.sentence,
-            }
-            for row in comparison.pools[:MAX_POOLS]
-        ],
-        "pools_left_out": max(0, len(comparison.pools) - MAX_POOLS),
-    }
-
-
-def _offer(event: HintsOffered) -> dict[str, object]:
-    hints = event.hints or ()
-    return {
-        "step": "hints",
-        "container": event.container,
-        "provider": event.provider,
-        "resource": event.resource,
-        "wanted": wanted_to_json(event.wanted),
-        "opinion": "none" if event.hints is None else "hints" if hints else "impossible",
-        "minimum_width": event.minimum_width,
-        "hints": [{"numa": list(iter_bits(h.mask)), "preferred": h.preferred} for h in hints[:MAX_HINTS]],
-        "hints_left_out": max(0, len(hints) - MAX_HINTS),
-        "preferred_count": sum(h.preferred for h in hints),
-    }

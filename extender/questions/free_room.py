@@ -4,21 +4,23 @@ The amounts are independent of each other. A container that requests several res
 enough of all of them; use what-if for that.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from typing import Annotated
+
+from msgspec.structs import replace
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import DeviceState, ManagerState
 from extender.questions.nri_pools import numa_room_of
+from extender.wire.replies import Reply, about
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NUMARoom:
-    """`cpus`: exclusive CPUs. `memory`: bytes by type, empty if nothing counts it. `devices`: by resource."""
+class FreeRoom(Reply):
+    """The largest request of each kind that this NUMA node alone could serve now."""
 
-    cpus: int
-    memory: Mapping[str, int]
-    devices: Mapping[str, int]
+    cpus: Annotated[int, about("Exclusive CPUs. Only whole cores count if the kubelet allocates only whole cores.")]
+    memory: Annotated[dict[str, int], about("Bytes by type; empty if no manager counts memory.")]
+    devices: Annotated[dict[str, int], about("Free healthy devices of the NUMA node, by resource.")]
 
 
 def free_cpus(kubelet: Kubelet, state: ManagerState) -> int:
@@ -38,7 +40,7 @@ def free_devices(state: DeviceState) -> dict[str, list[str]]:
     }
 
 
-def numa_room(kubelet: Kubelet, state: ManagerState) -> dict[int, NUMARoom]:
+def numa_room(kubelet: Kubelet, state: ManagerState) -> dict[int, FreeRoom]:
     """The free resources of each NUMA node, by id."""
     free = free_cpus(kubelet, state)
     devices = free_devices(state.devices)
@@ -49,7 +51,7 @@ def numa_room(kubelet: Kubelet, state: ManagerState) -> dict[int, NUMARoom]:
         node = counted.get(numa)
         # memory of a group of nodes is allocated only as a whole
         alone = node is not None and node.cells == 1 << numa
-        rooms[numa] = NUMARoom(
+        rooms[numa] = FreeRoom(
             cpus=_largest_cpu_request(kubelet, state, (free & kubelet.machine.numa_cpus.get(numa, 0)).bit_count()),
             memory={name: a.free if alone else 0 for name, a in node.amounts} if node is not None else {},
             devices={resource: _on_numa(state.devices, resource, ids, numa) for resource, ids in devices.items()},
@@ -59,7 +61,7 @@ def numa_room(kubelet: Kubelet, state: ManagerState) -> dict[int, NUMARoom]:
     return rooms
 
 
-def _limited(room: NUMARoom, cpus: int, memory: int, *, has_own_cpus: bool) -> NUMARoom:
+def _limited(room: FreeRoom, cpus: int, memory: int, *, has_own_cpus: bool) -> FreeRoom:
     """The room that the NRI policy leaves, where the kubelet's managers would give *room*."""
     return replace(
         room,

@@ -8,78 +8,94 @@ Rules of this file
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final, Literal
+
+from msgspec import UNSET, UnsetType
 
 from extender.cluster.node import NodeRecord
+from extender.kubelet.sets import format_list, iter_bits
 from extender.kubelet.state import ManagerState
 from extender.nri.books import Books, Grant
 from extender.nri.counts import NriCounts, PoolCounts
 from extender.nri.machine import DRAM, HBM, PMEM
-from extender.nri.pools import Pool
+from extender.nri.pools import Pool, PoolKind
+from extender.nri.requests import CPUType
 from extender.nri.state import NriState
 from extender.replay.creation import grants_of
+from extender.wire.replies import Reply, about
 
-TYPE_NAMES: Final = {DRAM: "DRAM", PMEM: "PMEM", HBM: "HBM"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolMemory:
-    """Memory of one type in a pool, in bytes. `type` "": of all types together. `nodes`: its NUMA nodes, as bits.
-
-    Where a pool has several types, what is booked over several of them is only in the entry of all together.
-    """
-
-    type: str
-    nodes: int
-    total_bytes: int
-    free_bytes: int
-    left_bytes: int
+MemoryType = Literal["DRAM", "PMEM", "HBM", ""]
+TYPE_NAMES: Final[dict[int, MemoryType]] = {DRAM: "DRAM", PMEM: "PMEM", HBM: "HBM"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolGrant:
-    """What a container holds at a pool. `cpu_type`: `normal`, `reserved` or `preserve`. CPUs and nodes are bits."""
+class PoolMemoryView(Reply):
+    """Memory of one type in a pool."""
 
-    pod_uid: str
-    namespace: str
-    pod: str
-    container: str
-    cpu_type: str
-    cpus: int
-    millicpu: int
-    memory_nodes: int
-    memory_bytes: int
+    type: Annotated[MemoryType, about("Empty: all types together.")]
+    numa: Annotated[list[int], about("NUMA nodes of this memory.")]
+    total_bytes: Annotated[int, about("MemTotal of these NUMA nodes.")]
+    free_bytes: Annotated[
+        int, about("Not booked, as the policy counts it: bookings that span other NUMA nodes do not count.")
+    ]
+    left_bytes: Annotated[int, about("The same, and at most what the pools around it have left.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolRoom:
-    """One pool. Sets of CPUs are bits; None: not known.
+class PoolGrantView(Reply):
+    """What a container holds at a pool."""
 
-    `capacity_millicpu`: what shared and reserved CPUs have if nothing is granted. `free_millicpu`: what one more
-    container could get of the shared CPUs, below 0 if there is not even a share of 0. `shared`: CPUs that are shared
-    now. `shared_used_millicpu`: granted shares of them in this pool and below. `isolated`: all of them.
-    """
-
-    name: str
-    kind: str
-    parent: str
-    depth: int
-    cpus: int | None
-    capacity_millicpu: int
-    free_millicpu: int
-    shared: int
-    shared_used_millicpu: int | None
-    exclusive: int | None
-    exclusive_count: int
-    reserved: int
-    isolated: int
-    free_isolated: int | None
-    memory: tuple[PoolMemory, ...]
-    grants: tuple[PoolGrant, ...] | None
+    pod_uid: Annotated[str, about("Empty: the plugin no longer knows the pod.")]
+    namespace: Annotated[str, about("Of the pod.")]
+    pod: Annotated[str, about("Name of the pod.")]
+    container: Annotated[str, about("Name of the container.")]
+    cpu_type: Annotated[CPUType, about("Kind of CPUs. `preserve`: the policy does not manage its CPUs.")]
+    cpus: Annotated[str, about("Exclusive CPUs, as a Linux list; empty: none.")]
+    millicpu: Annotated[int, about("Its part of shared or reserved CPUs, in mCPU.")]
+    memory_numa: Annotated[list[int], about("NUMA nodes of its memory.")]
+    memory_bytes: Annotated[int, about("Memory booked for it.")]
 
 
-def pools_of(record: NodeRecord, *, grants: bool = False) -> tuple[PoolRoom, ...]:
+class PoolView(Reply):
+    """A pool of the NRI topology-aware policy. CPUs are Linux lists."""
+
+    name: Annotated[str, about("The policy's name of the pool.", "NUMA node #1")]
+    kind: Annotated[
+        PoolKind,
+        about("`virtual node`: the root of a machine with several sockets."),
+    ]
+    parent: Annotated[str | None, about("The pool around it; null: it is the root.")]
+    depth: Annotated[int, about("Levels below the root.")]
+    cpus: Annotated[str | None, about("All CPUs of the pool that the policy manages; null: unknown.")]
+    capacity_millicpu: Annotated[int, about("Shared and reserved CPUs if nothing were granted, in mCPU.")]
+    free_millicpu: Annotated[
+        int,
+        about(
+            "Shared CPU that one more container could get here, in mCPU. -1: none, and a container without a CPU "
+            "request is here, so that every further container is refused."
+        ),
+    ]
+    shared_cpus: Annotated[str, about("CPUs that containers share at present, reserved ones not included.")]
+    shared_used_millicpu: Annotated[
+        int | None, about("Granted shares of them, here and in the pools below; null: unknown.")
+    ]
+    exclusive_cpus: Annotated[str | None, about("CPUs that a container has alone; null: unknown.")]
+    exclusive_count: Annotated[int, about("Number of these CPUs. If `exclusive_cpus` is null: without isolated CPUs.")]
+    reserved_cpus: Annotated[str, about("CPUs for reserved containers, such as those of `kube-system`.")]
+    isolated_cpus: Annotated[str, about("CPUs that the kernel isolates, free or not.")]
+    free_isolated: Annotated[int | None, about("How many of them are free; null: unknown.")]
+    memory: Annotated[
+        list[PoolMemoryView],
+        about("By type. Where there are several types, all together are first: bookings may span types."),
+    ]
+    containers: Annotated[
+        list[PoolGrantView] | UnsetType | None,
+        about(
+            "Those that hold something at the pool, and not at a pool inside, by name; null: unknown. Only in the "
+            "details of one node."
+        ),
+    ] = UNSET
+
+
+def pools_of(record: NodeRecord, *, grants: bool = False) -> list[PoolView]:
     """The pools of a node; empty if it does not run the policy, or nothing is known of them.
 
     *grants*: whether to list what each container holds.
@@ -87,7 +103,7 @@ def pools_of(record: NodeRecord, *, grants: bool = False) -> tuple[PoolRoom, ...
     if record.state is not None and (granted := grants_of(record.state)) is not None:
         return _pools_of_state(granted, grants=grants)
     published = _published(record)
-    return () if published is None else _pools_of_counts(published)
+    return [] if published is None else _pools_of_counts(published, grants=grants)
 
 
 def root_room(record: NodeRecord) -> tuple[int, int, int, int] | None:
@@ -119,31 +135,31 @@ def _published(record: NodeRecord) -> NriCounts | None:
     return record.node_class.pools or (None if counts is None else counts.nri)
 
 
-def _pools_of_state(state: NriState, *, grants: bool) -> tuple[PoolRoom, ...]:
+def _pools_of_state(state: NriState, *, grants: bool) -> list[PoolView]:
     books = state.node.books
     pools, available = books.setup.tree.pools, books.allocatable_now()
-    held: dict[int, list[PoolGrant]] = {}
+    held: dict[int, list[PoolGrantView]] = {}
     for grant in books.grants.values() if grants else ():
         held.setdefault(grant.pool, []).append(_grant(books, grant))
-    rooms: dict[int, PoolRoom] = {}
+    rooms: dict[int, PoolView] = {}
     for pool in _from_the_root(pools):
         above = rooms[pool.parent].memory if pool.parent >= 0 else ()
         rooms[pool.id] = _room(books, pool, available[pool.id], above, held.get(pool.id, []) if grants else None)
-    return tuple(rooms.values())
+    return list(rooms.values())
 
 
-def _grant(books: Books, grant: Grant) -> PoolGrant:
+def _grant(books: Books, grant: Grant) -> PoolGrantView:
     container = books.containers[grant.container]
     namespace, pod, name = container.full_name.split("/")
-    return PoolGrant(
+    return PoolGrantView(
         pod_uid=container.pod_id,
         namespace=namespace,
         pod=pod,
         container=name,
-        cpu_type=grant.cpu_type.value,
-        cpus=grant.exclusive,
+        cpu_type=grant.cpu_type,
+        cpus=format_list(grant.exclusive),
         millicpu=grant.portion,
-        memory_nodes=grant.memory_nodes,
+        memory_numa=list(iter_bits(grant.memory_nodes)),
         memory_bytes=grant.memory_bytes,
     )
 
@@ -162,57 +178,61 @@ def _from_the_root(pools: Sequence[Pool]) -> list[Pool]:
 
 
 def _room(
-    books: Books, pool: Pool, available: int, above: Sequence[PoolMemory], grants: list[PoolGrant] | None
-) -> PoolRoom:
+    books: Books, pool: Pool, available: int, above: Sequence[PoolMemoryView], grants: list[PoolGrantView] | None
+) -> PoolView:
     tree, machine = books.setup.tree, books.setup.topology.machine
     exclusive = (pool.isolated & ~books.isolated[pool.id]) | (pool.sharable & ~books.sharable[pool.id])
     by_type = dict(zip(TYPE_NAMES.values(), (pool.dram, pool.pmem, pool.hbm), strict=True))
     memory = [(type_, nodes & machine.memory_nodes) for type_, nodes in by_type.items() if nodes & machine.memory_nodes]
     if len(memory) > 1:
         memory.insert(0, ("", _memory_nodes(pool) & machine.memory_nodes))
-    return PoolRoom(
+    return PoolView(
         name=pool.name,
-        kind=pool.kind.value,
-        parent="" if pool.parent < 0 else tree.pools[pool.parent].name,
+        kind=pool.kind,
+        parent=None if pool.parent < 0 else tree.pools[pool.parent].name,
         depth=pool.depth,
-        cpus=pool.isolated | pool.reserved | pool.sharable,
+        cpus=format_list(pool.isolated | pool.reserved | pool.sharable),
         capacity_millicpu=1000 * (pool.sharable | pool.reserved).bit_count(),
         free_millicpu=available,
-        shared=books.sharable[pool.id],
+        shared_cpus=format_list(books.sharable[pool.id]),
         shared_used_millicpu=books.shared[pool.id],
-        exclusive=exclusive,
+        exclusive_cpus=format_list(exclusive),
         exclusive_count=exclusive.bit_count(),
-        reserved=pool.reserved,
-        isolated=pool.isolated,
+        reserved_cpus=format_list(pool.reserved),
+        isolated_cpus=format_list(pool.isolated),
         free_isolated=books.isolated[pool.id].bit_count(),
-        memory=tuple(
+        memory=[
             _memory(type_, nodes, machine.capacity_bytes(nodes), books.memory.free_bytes(nodes), above)
             for type_, nodes in memory
-        ),
-        grants=None if grants is None else tuple(sorted(grants, key=lambda g: (g.namespace, g.pod, g.container))),
+        ],
+        containers=UNSET if grants is None else sorted(grants, key=lambda g: (g.namespace, g.pod, g.container)),
     )
 
 
-def _memory(type_: str, nodes: int, total_bytes: int, free_bytes: int, above: Sequence[PoolMemory]) -> PoolMemory:
+def _memory(
+    type_: MemoryType, nodes: int, total_bytes: int, free_bytes: int, above: Sequence[PoolMemoryView]
+) -> PoolMemoryView:
     """*above*: the memory of the pool around."""
     left = min([free_bytes, *(memory.left_bytes for memory in above if memory.type in (type_, ""))])
-    return PoolMemory(type=type_, nodes=nodes, total_bytes=total_bytes, free_bytes=free_bytes, left_bytes=max(0, left))
+    return PoolMemoryView(
+        type=type_, numa=list(iter_bits(nodes)), total_bytes=total_bytes, free_bytes=free_bytes, left_bytes=max(0, left)
+    )
 
 
-def _pools_of_counts(counts: NriCounts) -> tuple[PoolRoom, ...]:
-    rooms: dict[str, PoolRoom] = {}
+def _pools_of_counts(counts: NriCounts, *, grants: bool) -> list[PoolView]:
+    rooms: dict[str, PoolView] = {}
     children: dict[str, list[PoolCounts]] = {}
     for pool in counts.pools:
         children.setdefault(pool.parent, []).append(pool)
     stack = [counts.root]
     while stack:
         pool = stack.pop()
-        rooms[pool.name] = _counted_room(pool, rooms.get(pool.parent))
+        rooms[pool.name] = _counted_room(pool, rooms.get(pool.parent), grants=grants)
         stack += reversed(children.get(pool.name, []))
-    return tuple(rooms.values())
+    return list(rooms.values())
 
 
-def _counted_room(pool: PoolCounts, above: PoolRoom | None) -> PoolRoom:
+def _counted_room(pool: PoolCounts, above: PoolView | None, *, grants: bool) -> PoolView:
     shared_at_most = pool.capacity_millicpu // 1000 - pool.reserved.bit_count()
     memory = _memory(
         "",
@@ -221,23 +241,23 @@ def _counted_room(pool: PoolCounts, above: PoolRoom | None) -> PoolRoom:
         pool.available_memory_bytes,
         () if above is None else above.memory,
     )
-    return PoolRoom(
+    return PoolView(
         name=pool.name,
-        kind=pool.kind,
-        parent=pool.parent,
+        kind=PoolKind(pool.kind),
+        parent=pool.parent or None,
         depth=0 if above is None else above.depth + 1,
         cpus=None,
         capacity_millicpu=pool.capacity_millicpu,
         free_millicpu=pool.available_millicpu,
-        shared=pool.shared,
+        shared_cpus=format_list(pool.shared),
         shared_used_millicpu=None,
-        exclusive=None,
+        exclusive_cpus=None,
         exclusive_count=max(0, shared_at_most - pool.shared.bit_count()),
-        reserved=pool.reserved,
-        isolated=pool.isolated,
+        reserved_cpus=format_list(pool.reserved),
+        isolated_cpus=format_list(pool.isolated),
         free_isolated=None,
-        memory=(memory,),
-        grants=None,
+        memory=[memory],
+        containers=None if grants else UNSET,
     )
 
 

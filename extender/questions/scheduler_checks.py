@@ -9,41 +9,42 @@ Mirrors: kube-scheduler plugins NodeResourcesFit, NodeName, NodeAffinity, TaintT
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from extender.questions.node_context import NodeContext, Taint
 from extender.scheduling.totals import format_milli, shortages
 from extender.wire.placement_rules import NodeRequirement, NodeTerm, PlacementRules, Toleration
+from extender.wire.replies import Reply, about
 
-Outcome = Literal["ok", "fails", "not-checked"]
+CheckOutcome = Literal["ok", "fails", "not-checked"]
 EXCEEDED: Final = "node totals are exceeded, kube-scheduler would not choose this node"
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of one filter. `detail` is one sentence, or empty."""
+class SchedulerCheck(Reply):
+    """One check that kube-scheduler makes before it calls an extender."""
 
-    check: str
-    outcome: Outcome
-    detail: str = ""
+    check: Annotated[
+        Literal["resources", "node-name", "node-selector", "node-affinity", "taints", "unschedulable", "other"],
+        about("`other`: rules that are never checked here."),
+    ]
+    outcome: Annotated[CheckOutcome, about("`not-checked`: too little is known, or it is never checked here.")]
+    detail: Annotated[str, about("One sentence; may be empty.")] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerAnswer:
-    """`outcome`: fails if any check fails; ok if all were made and none fails."""
+class Scheduler(Reply):
+    """The results of kube-scheduler's own checks for the pod and the node, as far as they are known here."""
 
-    outcome: Outcome
-    checks: tuple[Check, ...]
+    outcome: Annotated[CheckOutcome, about("`fails` if any check fails; `ok` if all were made and none fails.")]
+    checks: Annotated[tuple[SchedulerCheck, ...], about("All checks, also those that could not be made.")]
 
     @property
-    def first_failure(self) -> Check | None:
+    def first_failure(self) -> SchedulerCheck | None:
         """The first check that fails; None if none does."""
         return next((check for check in self.checks if check.outcome == "fails"), None)
 
 
-def check_node(name: str, wanted: Mapping[str, int], rules: PlacementRules, around: NodeContext) -> SchedulerAnswer:
+def check_node(name: str, wanted: Mapping[str, int], rules: PlacementRules, around: NodeContext) -> Scheduler:
     """Every check of one node. *wanted*: the pod's requests, thousandths."""
     checks = (
         _resources(wanted, around),
@@ -54,50 +55,52 @@ def check_node(name: str, wanted: Mapping[str, int], rules: PlacementRules, arou
         *_unread(rules),
     )
     if any(check.outcome == "fails" for check in checks):
-        return SchedulerAnswer("fails", checks)
+        return Scheduler("fails", checks)
     if any(check.outcome == "not-checked" for check in checks):
-        return SchedulerAnswer("not-checked", checks)
-    return SchedulerAnswer("ok", checks)
+        return Scheduler("not-checked", checks)
+    return Scheduler("ok", checks)
 
 
-def _resources(wanted: Mapping[str, int], around: NodeContext) -> Check:
+def _resources(wanted: Mapping[str, int], around: NodeContext) -> SchedulerCheck:
     total, requested = around.allocatable_milli, around.requested_milli
     if total is None:
-        return Check("resources", "not-checked", "the node's totals are unknown")
+        return SchedulerCheck("resources", "not-checked", "the node's totals are unknown")
     short = [
         f"{format_milli(name, amount)} {name} wanted, {format_milli(name, max(0, left))} left"
         for name, amount, left in shortages(wanted, total, requested or {})
     ]
     if short:
-        return Check("resources", "fails", f"{EXCEEDED}: {'; '.join(short)}")
+        return SchedulerCheck("resources", "fails", f"{EXCEEDED}: {'; '.join(short)}")
     if requested is None:
-        return Check("resources", "not-checked", "the requests of other pods are unknown; the pod alone would fit")
-    return Check("resources", "ok")
+        return SchedulerCheck(
+            "resources", "not-checked", "the requests of other pods are unknown; the pod alone would fit"
+        )
+    return SchedulerCheck("resources", "ok")
 
 
-def _node_name(name: str, rules: PlacementRules) -> Iterator[Check]:
+def _node_name(name: str, rules: PlacementRules) -> Iterator[SchedulerCheck]:
     if rules.node_name and rules.node_name != name:
-        yield Check("node-name", "fails", f"the pod names node {rules.node_name[:253]}")
+        yield SchedulerCheck("node-name", "fails", f"the pod names node {rules.node_name[:253]}")
 
 
-def _labels(name: str, rules: PlacementRules, around: NodeContext) -> Iterator[Check]:
+def _labels(name: str, rules: PlacementRules, around: NodeContext) -> Iterator[SchedulerCheck]:
     labels = around.labels
     if rules.node_selector:
         if labels is None:
-            yield Check("node-selector", "not-checked", "the node's labels are unknown")
+            yield SchedulerCheck("node-selector", "not-checked", "the node's labels are unknown")
         else:
             missing = [f"{k}={v}" for k, v in rules.node_selector.items() if labels.get(k) != v]
             detail = f"the node lacks {', '.join(missing)}" if missing else ""
-            yield Check("node-selector", "fails" if missing else "ok", detail)
+            yield SchedulerCheck("node-selector", "fails" if missing else "ok", detail)
     terms = rules.node_terms
     if terms is None:
         return
     if labels is None and any(term.match_labels for term in terms):
-        yield Check("node-affinity", "not-checked", "the node's labels are unknown")
+        yield SchedulerCheck("node-affinity", "not-checked", "the node's labels are unknown")
     elif any(_matches_term(term, name, labels or {}) for term in terms):
-        yield Check("node-affinity", "ok")
+        yield SchedulerCheck("node-affinity", "ok")
     else:
-        yield Check("node-affinity", "fails", "no term of the required node affinity matches the node")
+        yield SchedulerCheck("node-affinity", "fails", "no term of the required node affinity matches the node")
 
 
 def _matches_term(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
@@ -131,14 +134,14 @@ def _compares(operator: str, value: str | None, wanted: Sequence[str]) -> bool:
     return have > limit if operator == "Gt" else have < limit
 
 
-def _taints(rules: PlacementRules, around: NodeContext) -> Check:
+def _taints(rules: PlacementRules, around: NodeContext) -> SchedulerCheck:
     if around.taints is None:
-        return Check("taints", "not-checked", "the node's taints are unknown")
+        return SchedulerCheck("taints", "not-checked", "the node's taints are unknown")
     for taint in around.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not _is_tolerated(taint, rules.tolerations):
             value = f"={taint.value}" if taint.value else ""
-            return Check("taints", "fails", f"the pod does not tolerate {taint.key}{value}:{taint.effect}")
-    return Check("taints", "ok")
+            return SchedulerCheck("taints", "fails", f"the pod does not tolerate {taint.key}{value}:{taint.effect}")
+    return SchedulerCheck("taints", "ok")
 
 
 def _is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
@@ -150,15 +153,15 @@ def _is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
     )
 
 
-def _cordon(rules: PlacementRules, around: NodeContext) -> Check:
+def _cordon(rules: PlacementRules, around: NodeContext) -> SchedulerCheck:
     if around.unschedulable is None:
-        return Check("unschedulable", "not-checked", "it is unknown whether the node is cordoned")
+        return SchedulerCheck("unschedulable", "not-checked", "it is unknown whether the node is cordoned")
     taint = Taint(key=UNSCHEDULABLE_TAINT, value="", effect="NoSchedule")
     if around.unschedulable and not _is_tolerated(taint, rules.tolerations):
-        return Check("unschedulable", "fails", "the node is cordoned")
-    return Check("unschedulable", "ok")
+        return SchedulerCheck("unschedulable", "fails", "the node is cordoned")
+    return SchedulerCheck("unschedulable", "ok")
 
 
-def _unread(rules: PlacementRules) -> Iterator[Check]:
+def _unread(rules: PlacementRules) -> Iterator[SchedulerCheck]:
     if rules.unread:
-        yield Check("other", "not-checked", f"not checked: {', '.join(rules.unread)}")
+        yield SchedulerCheck("other", "not-checked", f"not checked: {', '.join(rules.unread)}")

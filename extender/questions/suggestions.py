@@ -10,7 +10,7 @@ Rules of this file
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from extender.kubelet.admission import admit
 from extender.kubelet.config import KubeletConfigError, Scope, TopologyPolicy
@@ -20,7 +20,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
-from extender.questions.free_room import NUMARoom, numa_room
+from extender.questions.free_room import FreeRoom, numa_room
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.pod import Pod
 from extender.scheduling.demands import refusal_by_demand
@@ -30,6 +30,9 @@ MAX_REPLAYS: Final = 160
 MAX_AMOUNTS: Final = 24
 """How many amounts are tried for one resource of one container."""
 _NEAR: Final = 8
+SuggestionKind = Literal[
+    "fewer-cpus", "whole-cores", "fewer-devices", "less-memory", "smaller", "topology-policy", "topology-scope"
+]
 _MIB: Final = 1 << 20
 _SUMS_OF_NODES_UP_TO: Final = 8
 _UNITS: Final = {"cpu": " CPUs", "memory": " of memory"}
@@ -39,7 +42,7 @@ _UNITS: Final = {"cpu": " CPUs", "memory": " of memory"}
 class Suggestion:
     """A request that fits. `container` None: a change of the node. `wanted` and `instead` are for people."""
 
-    kind: str
+    kind: SuggestionKind
     change: str
     container: str | None
     resource: str | None
@@ -148,7 +151,7 @@ def _devices(search: _ReplayCounter, pod: Pod, container: Container) -> Iterator
         yield from _largest("fewer-devices", container, name, wanted, range(min(wanted - 1, most) + 1), attempt, str)
 
 
-def _smaller(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[NUMARoom]) -> Iterator[Suggestion]:
+def _smaller(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[FreeRoom]) -> Iterator[Suggestion]:
     """Less of everything: what one NUMA node has, starting with the one with most CPUs."""
     for room in sorted(rooms, key=lambda r: r.cpus, reverse=True)[:_NEAR]:
         free = {"cpu": room.cpus, **room.memory, **room.devices}
@@ -173,7 +176,7 @@ def _amounts(milli: Mapping[str, int]) -> str:
 
 
 def _largest(
-    kind: str,
+    kind: SuggestionKind,
     container: Container,
     resource: str,
     wanted: int,
@@ -190,7 +193,9 @@ def _largest(
             return
 
 
-def _suggest(kind: str, container: Container, resource: str | None, amounts: tuple[str, str], fit: Fit) -> Suggestion:
+def _suggest(
+    kind: SuggestionKind, container: Container, resource: str | None, amounts: tuple[str, str], fit: Fit
+) -> Suggestion:
     """A suggestion. If *resource* is None, each amount names its own."""
     wanted, instead = amounts
     unit = "" if resource is None else _UNITS.get(resource, f" {resource}")
@@ -212,7 +217,7 @@ def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[Suggestion]:
     """
     kubelet = search.kubelet
     other_scope = Scope.POD if kubelet.scope is Scope.CONTAINER else Scope.CONTAINER
-    changes: list[tuple[str, str, str, Mapping[str, str]]] = [
+    changes: list[tuple[SuggestionKind, str, str, Mapping[str, str]]] = [
         ("topology-scope", kubelet.scope, other_scope, {"topology_manager_scope": other_scope}),
     ]
     changes += [

@@ -25,7 +25,7 @@ from extender.questions.claim_alignment import (
 )
 from extender.questions.demands import demand_fault
 from extender.questions.explain import first_fault
-from extender.questions.scheduler_checks import SchedulerAnswer, check_node
+from extender.questions.scheduler_checks import Scheduler, check_node
 from extender.questions.subjects import Subject, candidates_of
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
@@ -62,7 +62,7 @@ class NodeWhatIf:
     admitted_as: PodAlignment | None
     first_fault: str
     judgement: Judgement
-    scheduler: SchedulerAnswer
+    scheduler: Scheduler
     score: int | None
     claim_alignment: ClaimAlignment | None = None
 

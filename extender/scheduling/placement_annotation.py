@@ -9,14 +9,14 @@ Rules of this file
 
 from typing import Final
 
-import orjson
+import msgspec
 
 from extender.cluster.node_projection import Prediction
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.alignment import Alignment, alignment_of_verdict
 from extender.replay.creation import whole_placements
 from extender.wire.group_conventions import PREFIX
-from extender.wire.verdicts import aligned_placements_to_json
+from extender.wire.verdicts import container_placements
 
 ANNOTATION: Final = f"{PREFIX}placement"
 MAX_BYTES: Final = 16 * 1024
@@ -36,8 +36,8 @@ def placement_annotation(predicted: Prediction) -> str:
     if not predicted.complete or any(whole_placements(each) != whole_placements(first) for each in admitted):
         return _text({"certainty": Certainty.POSSIBLE.value})
     containers = {
-        name: {key: shown[key] for key in _SHOWN}
-        for name, shown in aligned_placements_to_json(whole_placements(first), alignment).items()
+        name: {key: getattr(shown, key) for key in _SHOWN}
+        for name, shown in container_placements(whole_placements(first), alignment).items()
     }
     document = {"certainty": first.certainty.value, "alignment": alignment.alignment.value}
     text = _text({**document, "containers": containers})
@@ -45,4 +45,4 @@ def placement_annotation(predicted: Prediction) -> str:
 
 
 def _text(document: object) -> str:
-    return orjson.dumps(document).decode()
+    return msgspec.json.encode(document).decode()

@@ -7,121 +7,261 @@ Rules of this file
 - `affinity` is the hint that the kubelet stored. `numa` says where the resources are, see `replay.alignment`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Annotated, TypedDict
+
+from msgspec import UNSET, UnsetType, to_builtins
 
 from extender.kubelet.sets import format_list, iter_bits
-from extender.kubelet.verdict import Admitted, Placement, Rejected, Verdict
+from extender.kubelet.state import Block
+from extender.kubelet.verdict import Admitted, Certainty, Placement, Provider, Rejected, When
+from extender.kubelet.verdict import Verdict as KubeletVerdict
 from extender.nri.admission import PlacedContainer
-from extender.replay.alignment import NOTHING, PodAlignment
+from extender.replay.alignment import NOTHING, Alignment, PodAlignment
 from extender.replay.creation import placed_by, whole_placements
 from extender.wire.quantity import MOST_UNITS
+from extender.wire.replies import NUMAIds, Reply, about
 
-JsonObject = dict[str, object]
+AlignmentName = Annotated[
+    Alignment,
+    about(
+        "Where the exclusive CPUs, the pinned memory and the devices are. `aligned`: on one NUMA node, for each "
+        "container or, under scope `pod`, for the pod as a whole. `split`: admitted, but over several NUMA nodes. "
+        "`not-managed`: admitted, and no manager of the kubelet assigns NUMA nodes to any part of it."
+    ),
+]
+AlignmentCertain = Annotated[
+    bool,
+    about(
+        "False: another outcome is possible, because the kubelet picks devices at random or because pods start and "
+        "end. `alignment` is then `split` if it is so in any outcome."
+    ),
+]
+AlignedNUMA = Annotated[
+    list[int], about("NUMA nodes of the CPUs, memory and devices; empty: none. Not the kubelet's hint.", [0])
+]
 
 
-def verdict_to_json(verdict: Verdict) -> JsonObject:
+class MemoryBlock(Reply):
+    """Memory that is pinned for one container."""
+
+    numa: NUMAIds
+    type: Annotated[str, about("`memory` or `hugepages-SIZE`.", "memory")]
+    size: Annotated[int, about("Total, in bytes.", 1 << 30)]
+
+
+class HeldResources(Reply):
+    """What the managers give one container."""
+
+    cpus: Annotated[str, about("Exclusive CPUs as a Linux list. Empty: it runs in the shared pool.")]
+    affinity: Annotated[
+        list[int] | None,
+        about("The hint that the Topology Manager stored. Null: any NUMA node. See `numa` for the placement.", [1]),
+    ]
+    preferred: Annotated[bool, about("Whether it has as few NUMA nodes as the hardware allows.")]
+    memory: Annotated[list[MemoryBlock], about("Memory pinned to NUMA nodes. Empty: none.")]
+    devices: Annotated[dict[str, list[str]], about("Device ids by resource.")]
+
+
+class ContainerPlacement(HeldResources):
+    """The placement of one container."""
+
+    alignment: AlignmentName
+    numa: AlignedNUMA
+    random: Annotated[
+        list[str], about("Resources of which the kubelet picks devices at random: `devices` has one of several picks.")
+    ]
+
+
+class RefusedBy(Reply):
+    """The manager that refused, and what was missing."""
+
+    provider: Annotated[Provider, about("The manager that refused. `topology`: the merge of hints.")]
+    container: Annotated[str | None, about("Null: the pod as a whole.")]
+    resource: Annotated[str | None, about("Null: no single resource.")]
+    wanted: Annotated[int | None, about("CPUs, bytes or devices. Null: it is not about an amount.")]
+    had: Annotated[int | None, about("CPUs, bytes or devices. Null: it is not about an amount.")]
+    when: Annotated[When, about("`never`: the hardware and the configuration exclude it, whatever is free.")]
+
+
+class PolicyPlacement(Reply):
+    """A container as the NRI topology-aware policy of the node would place it."""
+
+    container: Annotated[str, about("Its name.")]
+    pool: Annotated[str, about("The pool of CPUs.", "NUMA node #1")]
+    cpus: Annotated[str, about("Exclusive CPUs as a Linux list.")]
+    shared_millicpu: Annotated[int, about("What it takes of the pool's shared or reserved CPUs.")]
+    cpuset: Annotated[
+        str | None,
+        about(
+            "The CPUs on which it may run, as a Linux list: exclusive ones, shared ones of the pool, one thread a core "
+            "with `hide-hyperthreads`. Null: not pinned (`pinCPU` off, or no shared CPU is left)."
+        ),
+    ]
+    memory_numa: Annotated[list[int], about("The NUMA nodes of its memory.")]
+    memory_bytes: Annotated[int, about("Memory that the policy reserves for it.")]
+    widens: Annotated[int, about("Other containers whose memory is spread over more NUMA nodes for it.")]
+
+
+PolicyPlacements = Annotated[
+    list[PolicyPlacement],
+    about("Where the NRI topology-aware policy puts the containers, in the order of their creation."),
+]
+
+
+class Verdict(Reply):
+    """The answer of the node's kubelet."""
+
+    admit: Annotated[bool, about("Whether the managers admit the pod.")]
+    reason: Annotated[str, about("The pod status reason; empty if admitted.")]
+    message: Annotated[str, about("The kubelet's message; empty if admitted.")]
+    containers: Annotated[dict[str, ContainerPlacement], about("By name; empty if refused.")]
+    certainty: Annotated[
+        Certainty,
+        about(
+            "`exact`; `possible`: it depends on the kubelet's random choice of devices; `assumed`: the kubelet is "
+            "newer than the newest known."
+        ),
+    ]
+    alignment: Annotated[AlignmentName | None, about("Null: refused.")]
+    alignment_certain: AlignmentCertain
+    numa: AlignedNUMA
+    pod_cpus: Annotated[
+        str,
+        about(
+            "For a pod with pod-level resources: the exclusive CPUs that its containers share, as a Linux list. Empty: "
+            "it has none."
+        ),
+    ]
+    caveats: Annotated[list[str], about("Assumptions of the verdict.")]
+    nri: PolicyPlacements | UnsetType = UNSET
+    refused_by: Annotated[RefusedBy | UnsetType, about("Only if the pod is refused.")] = UNSET
+
+
+class AlignmentFields(TypedDict):
+    """The fields of a reply that say how a pod is aligned."""
+
+    alignment: Alignment | None
+    alignment_certain: bool
+    numa: list[int]
+
+
+class _Common(AlignmentFields):
+    certainty: Certainty
+    caveats: list[str]
+
+
+def verdict_to_json(verdict: KubeletVerdict) -> dict[str, object]:
     """The kubelet's answer, in the form of `expect` in scenario files, and of `numa-extender replay`."""
     if isinstance(verdict, Rejected):
         return {"admit": False, "reason": verdict.reason.value, "message": verdict.message, "containers": {}}
-    return {"admit": True, "reason": "", "message": "", "containers": placements_to_json(verdict.placements)}
+    containers = {name: HeldResources(**_held(placement)) for name, placement in verdict.placements.items()}
+    return {"admit": True, "reason": "", "message": "", "containers": to_builtins(containers)}
 
 
-def granted_to_json(placed: PlacedContainer) -> JsonObject:
-    """A container as the NRI topology-aware policy places it; `shared_millicpu` also of reserved CPUs.
-
-    `cpuset`: the CPUs on which its threads may run; None: the policy does not pin it, or has no shared CPU left for it.
-    """
-    grant = placed.grant
-    return {
-        "container": placed.name,
-        "pool": placed.pool,
-        "cpus": format_list(grant.exclusive),
-        "shared_millicpu": grant.portion,
-        "cpuset": format_list(placed.pins.cpus) if placed.pins.cpus else None,
-        "memory_numa": list(iter_bits(grant.memory_nodes)),
-        "memory_bytes": grant.memory_bytes,
-        "widens": len(placed.widened),
-    }
-
-
-def placements_to_json(placements: Mapping[str, Placement]) -> JsonObject:
-    """Placement by container name, in the kubelet's order."""
-    return {name: _placement(placement) for name, placement in placements.items()}
+def placed_by_policy(placed: Iterable[PlacedContainer]) -> list[PolicyPlacement]:
+    """The containers as the NRI topology-aware policy places them."""
+    return [
+        PolicyPlacement(
+            container=each.name,
+            pool=each.pool,
+            cpus=format_list(each.grant.exclusive),
+            shared_millicpu=each.grant.portion,
+            cpuset=format_list(each.pins.cpus) if each.pins.cpus else None,
+            memory_numa=list(iter_bits(each.grant.memory_nodes)),
+            memory_bytes=each.grant.memory_bytes,
+            widens=len(each.widened),
+        )
+        for each in placed
+    ]
 
 
-def _placement(placement: Placement) -> JsonObject:
+def memory_blocks(blocks: Iterable[Block]) -> list[MemoryBlock]:
+    """Pinned memory, block by block."""
+    return [MemoryBlock(numa=list(iter_bits(each.mask)), type=each.type, size=each.size) for each in blocks]
+
+
+class _Held(TypedDict):
+    cpus: str
+    affinity: list[int] | None
+    preferred: bool
+    memory: list[MemoryBlock]
+    devices: dict[str, list[str]]
+
+
+def _held(placement: Placement) -> _Held:
     return {
         "cpus": format_list(placement.cpus),
         "affinity": None if placement.affinity is None else list(iter_bits(placement.affinity)),
         "preferred": placement.preferred,
-        "memory": [
-            {"numa": list(iter_bits(block.mask)), "type": block.type, "size": block.size} for block in placement.memory
-        ],
+        "memory": memory_blocks(placement.memory),
         "devices": {resource: list(ids) for resource, ids in sorted(placement.devices.items())},
     }
 
 
-def aligned_placements_to_json(
+def container_placements(
     placements: Mapping[str, Placement], alignment: PodAlignment | None
-) -> dict[str, JsonObject]:
-    """As `placements_to_json`, with the alignment of each container and the resources picked at random."""
+) -> dict[str, ContainerPlacement]:
+    """The placement of each container by name, in the kubelet's order. *alignment*: of the pod."""
     spreads = {} if alignment is None else alignment.containers
     return {
-        name: {
-            **_placement(placement),
-            "alignment": spreads.get(name, NOTHING).alignment.value,
-            "numa": list(iter_bits(spreads.get(name, NOTHING).numa)),
-            "random": sorted(placement.devices_random),
-        }
+        name: ContainerPlacement(
+            **_held(placement),
+            alignment=spreads.get(name, NOTHING).alignment,
+            numa=list(iter_bits(spreads.get(name, NOTHING).numa)),
+            random=sorted(placement.devices_random),
+        )
         for name, placement in placements.items()
     }
 
 
-def alignment_to_json(alignment: PodAlignment | None) -> JsonObject:
-    """`alignment`, `alignment_certain` and `numa` of a pod. None: it is not admitted, or the verdict is unknown."""
+def alignment_fields(alignment: PodAlignment | None) -> AlignmentFields:
+    """None: the pod is not admitted, or the verdict is unknown."""
     if alignment is None:
         return {"alignment": None, "alignment_certain": True, "numa": []}
     return {
-        "alignment": alignment.alignment.value,
+        "alignment": alignment.alignment,
         "alignment_certain": alignment.certain,
         "numa": list(iter_bits(alignment.numa)),
     }
 
 
-def explained_to_json(verdict: Verdict, alignment: PodAlignment | None) -> JsonObject:
-    """A verdict for people: the same with its certainty.
-
-    A refusal also has who refused which resource, and whether that is permanent. An admitted pod also has its
-    *alignment*, and `pod_cpus`: the CPUs of a pod with pod-level resources as a whole.
-
-    `caveats` are assumptions of the verdict, such as that the rules of an older kubelet apply to a newer one. `when` is
-    "never" if the node's hardware and configuration exclude the pod, and "now" if resources in use may be the only
-    reason. `wanted` and `had` are in units of `resource` (CPUs, bytes, devices), null if the refusal is not about an
-    amount. `container` is null if the whole pod was refused at once.
-    """
-    document: JsonObject = {
-        **verdict_to_json(verdict),
-        "certainty": verdict.certainty.value,
+def explained(verdict: KubeletVerdict, alignment: PodAlignment | None) -> Verdict:
+    """A verdict for people. *alignment*: of an admitted pod."""
+    common: _Common = {
+        "certainty": verdict.certainty,
         "caveats": list(verdict.caveats),
-        **alignment_to_json(alignment),
-        "pod_cpus": "",
+        **alignment_fields(alignment),
     }
     if isinstance(verdict, Admitted):
-        document["pod_cpus"] = format_list(verdict.pod_cpus)
-        document["containers"] = aligned_placements_to_json(whole_placements(verdict), alignment)
-        document["nri"] = [granted_to_json(placed) for placed in placed_by(verdict)]
-        return document
-    refused_by: JsonObject = {
-        "provider": verdict.provider.value,
-        "container": verdict.container,
-        "resource": verdict.resource,
-        "wanted": wanted_to_json(verdict.wanted),
-        "had": verdict.had,
-        "when": verdict.when.value,
-    }
-    return {**document, "refused_by": refused_by}
+        return Verdict(
+            admit=True,
+            reason="",
+            message="",
+            containers=container_placements(whole_placements(verdict), alignment),
+            pod_cpus=format_list(verdict.pod_cpus),
+            nri=placed_by_policy(placed_by(verdict)),
+            **common,
+        )
+    refused_by = RefusedBy(
+        provider=verdict.provider,
+        container=verdict.container,
+        resource=verdict.resource,
+        wanted=shown_amount(verdict.wanted),
+        had=verdict.had,
+        when=verdict.when,
+    )
+    return Verdict(
+        admit=False,
+        reason=verdict.reason.value,
+        message=verdict.message,
+        containers={},
+        pod_cpus="",
+        refused_by=refused_by,
+        **common,
+    )
 
 
-def wanted_to_json(amount: int | None) -> int | None:
+def shown_amount(amount: int | None) -> int | None:
     """The amount. A sum over containers that is larger than the largest amount of Kubernetes becomes that amount."""
     return None if amount is None else min(amount, MOST_UNITS)

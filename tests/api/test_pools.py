@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 from starlette.testclient import TestClient
 
@@ -16,6 +17,7 @@ from extender.wire.nrt import counted, published_from_json
 from tests.api.conftest import Clock
 from tests.nri_samples import EIGHT, nri_report, placed_pod
 from tests.replay.nri.zones import topology_object
+from tests.replies import read_exactly
 
 GIB = 1 << 30
 PODS = (placed_pod("web", "4", "6Gi"), placed_pod("db", "6500m", "10Gi"), placed_pod("lake", "2", "20Gi", limit=False))
@@ -37,9 +39,9 @@ def put(client: TestClient, report: dict[str, Any]) -> dict[str, Any]:
     name = report["node_name"]
     assert client.put(f"/v1/nodes/{name}/report", json=report).status_code == 200
     detail = client.get(f"/v1/nodes/{name}")
-    NodeDetail.model_validate_json(detail.content)
-    NodeIndex.model_validate_json(client.get("/v1/nodes").content)
-    ClusterMap.model_validate_json(client.get("/v1/map").content)
+    read_exactly(NodeDetail, detail.content)
+    read_exactly(NodeIndex, client.get("/v1/nodes").content)
+    read_exactly(ClusterMap, client.get("/v1/map").content)
     return dict(detail.json())
 
 
@@ -117,7 +119,7 @@ def test_published_pools_say_what_they_leave_open(client: TestClient, service: S
 
     for name in ("node-a", "node-b"):
         node = client.get(f"/v1/nodes/{name}").json()
-        NodeDetail.model_validate(node)
+        read_exactly(NodeDetail, orjson.dumps(node))
         root = node["pools"][0]
         assert (node["resource_policy"], node["certainty"]) == ("topology-aware", "degraded")
         assert (root["free_millicpu"], root["capacity_millicpu"], root["exclusive_count"]) == (17_500, 32_000, 4)

@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from pydantic import BaseModel
 from starlette.testclient import TestClient
 
-from extender.api.questions.capacity_models import CapacityReply, NodeCapacity, PlanEnd, PlannedPod
-from extender.api.questions.what_if_models import MachineIndex, WhatIfReply
+from extender.answers.capacity import CapacityReply, NodeCapacity, PlanEnd, PlannedPod
+from extender.answers.what_if import WhatIfReply
+from extender.api.questions.machines import MachineIndex
 from extender.api.records.decision_models import DecisionIndex, PodDecision
 from extender.api.service import Service
 from extender.app import make_app, make_service
@@ -20,7 +20,9 @@ from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
 from extender.scheduling.records.decisions import NAME_BYTES, Call, DecisionLog
 from extender.wire.pods import pod_from_json
+from extender.wire.replies import Reply
 from tests.api.conftest import Clock
+from tests.replies import read_exactly
 from tests.reports import args_of, pod_of, report_of, sample
 
 LOOPBACK = ("127.0.0.1", 50_000)
@@ -57,10 +59,10 @@ def client(service: Service) -> Iterator[TestClient]:
         yield client
 
 
-def _checked(model: type[BaseModel], reply: Any) -> Any:  # noqa: ANN401 - JSON
+def _checked(model: type[Reply], reply: Any) -> Any:  # noqa: ANN401 - JSON
     """The reply, which has exactly the fields and types of *model*."""
     assert reply.status_code == 200, reply.text
-    model.model_validate_json(reply.content, strict=True, extra="forbid")
+    read_exactly(model, reply.content)
     return reply.json()
 
 
@@ -198,7 +200,7 @@ def test_capacity_can_come_line_by_line(client: TestClient) -> None:
     whole = client.post("/v1/capacity", json={"pods": [pod_of(4)]}).json()
 
     for line in lines[:-1]:
-        NodeCapacity.model_validate_json(line, strict=True, extra="forbid")
+        read_exactly(NodeCapacity, line.encode())
     assert [orjson.loads(line) for line in lines[:-1]] == whole["nodes"]
     assert orjson.loads(lines[-1])["summary"]["copies"] == whole["summary"]["copies"] == 10
 
@@ -210,8 +212,8 @@ def test_a_plan_is_one_line_a_pod(client: TestClient) -> None:
 
     assert reply.headers["content-type"].startswith("application/x-ndjson")
     *lines, last = reply.text.splitlines()
-    placed = [PlannedPod.model_validate_json(line, strict=True, extra="forbid") for line in lines]
-    end = PlanEnd.model_validate_json(last, strict=True, extra="forbid")
+    placed = [read_exactly(PlannedPod, line.encode()) for line in lines]
+    end = read_exactly(PlanEnd, last.encode())
     assert [(each.pod, each.entry, each.name) for each in placed] == [
         (0, 0, "p-0"),
         (1, 1, "small-1"),

@@ -9,7 +9,7 @@ import itertools
 import time
 from collections.abc import Sequence
 
-import orjson
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -74,7 +74,7 @@ def _measure(subjects: Sequence[Subject], pods: Sequence[object]) -> tuple[float
     judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
     started = time.process_time()
     capacity = Capacity([workload_from_json(pod) for pod in pods], judge, 1000)
-    reply = orjson.dumps(capacity_document(capacity, subjects))
+    reply = msgspec.json.encode(capacity_document(capacity, subjects))
     seconds = time.process_time() - started
     assert reply
     copies = sum(room.copies for room in capacity.rooms(subjects))

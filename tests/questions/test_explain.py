@@ -2,15 +2,17 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.answers.explanation import HintsStep, explanation_of
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
 from extender.kubelet.trace import Allocated, HintsOffered, Merged
 from extender.kubelet.verdict import Admitted, Rejected
-from extender.questions.explain import MAX_HINTS, explain, story_to_json
+from extender.questions.explain import MAX_HINTS, explain
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import MAX_REPLAYS
 from extender.questions.what_if import what_if
@@ -88,8 +90,7 @@ def test_a_story_has_offers_merge_and_what_was_taken_in_order() -> None:
     assert story.first_fault is None
     assert kinds == [HintsOffered, HintsOffered, HintsOffered, Merged, Allocated, Allocated, Allocated]
     assert story.nearest.suggestions == ()
-    steps = story_to_json(story)["steps"]
-    assert isinstance(steps, list)
+    steps = msgspec.to_builtins(explanation_of(story).steps)
     assert steps[0] == {
         "step": "hints",
         "container": "app",
@@ -113,10 +114,10 @@ def test_a_story_has_offers_merge_and_what_was_taken_in_order() -> None:
 def test_long_stories_are_cut_and_say_so() -> None:
     node = sample(hardware=QUARTERS)
 
-    step = story_to_json(explain(node.kubelet, node.state, pod_from_json(pod_of(2))))["steps"]
+    step = explanation_of(explain(node.kubelet, node.state, pod_from_json(pod_of(2)))).steps[0]
 
-    assert isinstance(step, list)
-    assert (len(step[0]["hints"]), step[0]["hints_left_out"]) == (MAX_HINTS, 255 - MAX_HINTS)
+    assert isinstance(step, HintsStep)
+    assert (len(step.hints), step.hints_left_out) == (MAX_HINTS, 255 - MAX_HINTS)
 
 
 SUGGESTED: list[tuple[SampleNode, dict[str, Any], set[tuple[str, str]]]] = [

@@ -3,21 +3,18 @@
 from importlib.resources import files
 from typing import Any, Final, Literal
 
+import msgspec
 import orjson
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from extender.answers.advice_requests import (
-    DefragmentRequest,
-    MakeRoomRequest,
-    ResizeCheckRequest,
-    RestartCheckRequest,
-    RightsizeRequest,
-    TuneRequest,
-)
-from extender.answers.requests import CapacityRequest, PlanRequest, WhatIfRequest
+from extender.answers.capacity import PlanEnd, PlannedPod
 from extender.api.http.problems import ProblemDetails, StreamProblem
-from extender.api.questions.capacity_models import PlanEnd, PlannedPod
+from extender.api.nodes.map_models import ClusterMap
+from extender.api.nodes.models import NodeDetail, NodeIndex
+from extender.api.questions.machines import MachineIndex
+from extender.api.questions.table import ROUTES
+from extender.api.records.decision_models import DecisionIndex, PodDecision
 from extender.wire.binding import BINDING_ARGS
 from extender.wire.preemption import ExtenderPreemptionArgs
 from extender.wire.reports import HEARTBEAT, REPORT
@@ -53,21 +50,24 @@ BODIES: Final[dict[str, TypeAdapter[Any]]] = {
     "ExtenderArgs": TypeAdapter(ExtenderArgs),
     "ExtenderBindingArgs": BINDING_ARGS,
     "ExtenderPreemptionArgs": TypeAdapter(ExtenderPreemptionArgs),
-    "WhatIfRequest": TypeAdapter(WhatIfRequest),
-    "CapacityRequest": TypeAdapter(CapacityRequest),
-    "PlanRequest": TypeAdapter(PlanRequest),
-    "DefragmentRequest": TypeAdapter(DefragmentRequest),
-    "RightsizeRequest": TypeAdapter(RightsizeRequest),
-    "TuneRequest": TypeAdapter(TuneRequest),
-    "MakeRoomRequest": TypeAdapter(MakeRoomRequest),
-    "ResizeCheckRequest": TypeAdapter(ResizeCheckRequest),
-    "RestartCheckRequest": TypeAdapter(RestartCheckRequest),
-    "PlannedPod": TypeAdapter(PlannedPod),
-    "PlanEnd": TypeAdapter(PlanEnd),
+    **{route.question.__name__: TypeAdapter(route.question) for route in ROUTES},
     "ProblemDetails": TypeAdapter(ProblemDetails),
     "StreamProblem": TypeAdapter(StreamProblem),
 }
 """Schemas that routes name in `openapi_extra` and `responses`."""
+REPLIES: Final = (
+    *(route.reply for route in ROUTES if route.reply is not None),
+    PlannedPod,
+    PlanEnd,
+    MachineIndex,
+    NodeIndex,
+    NodeDetail,
+    ClusterMap,
+    DecisionIndex,
+    PodDecision,
+)
+"""Replies that routes name by `described`."""
+_REFERENCE: Final = "#/components/schemas/"
 _EXAMPLES: Final[dict[str, object]] = {
     "ExtenderArgs": {"Pod": EXAMPLE_POD, "Nodes": None, "NodeNames": ["node-a", "node-b"]},
     "ExtenderPreemptionArgs": {
@@ -110,8 +110,9 @@ def _body_schemas() -> dict[str, Any]:
     inputs: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
         (name, "validation", adapter) for name, adapter in BODIES.items()
     ]
-    _, shared = TypeAdapter.json_schemas(inputs, ref_template="#/components/schemas/{model}")
-    schemas: dict[str, Any] = shared["$defs"]
+    _, shared = TypeAdapter.json_schemas(inputs, ref_template=f"{_REFERENCE}{{model}}")
+    _, replies = msgspec.json.schema_components(REPLIES, ref_template=f"{_REFERENCE}{{name}}")
+    schemas: dict[str, Any] = {**shared["$defs"], **replies}
     for name, example in _EXAMPLES.items():
         schemas[name]["examples"] = [example]
     return schemas

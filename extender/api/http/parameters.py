@@ -16,7 +16,7 @@ async def known_parameters(request: Request) -> None:
     route = request.scope.get("route")
     if not request.query_params or not isinstance(route, APIRoute):
         return
-    known = [field.alias for field in route.dependant.query_params]
+    known = [field.alias for part in (route.dependant, *route.dependant.dependencies) for field in part.query_params]
     for name in request.query_params:
         if name not in known:
             near = get_close_matches(name[:MAX_SHOWN], known, n=1)

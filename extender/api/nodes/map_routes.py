@@ -3,10 +3,11 @@
 from http import HTTPStatus
 from typing import Annotated, Final
 
-import orjson
+import msgspec
 from fastapi import APIRouter, Query, Response
 
 from extender.api.http.problems import documented
+from extender.api.http.replies import described
 from extender.api.nodes.map_models import ClusterMap
 from extender.api.nodes.map_view import MapPage
 from extender.api.nodes.routes import names_after
@@ -24,7 +25,7 @@ def map_router(service: Service) -> APIRouter:
         "/map",
         summary="The whole cluster in one small reply",
         response_class=Response,
-        responses={200: {"model": ClusterMap}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+        responses={200: described(ClusterMap), **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
     )
     async def get_map(
         limit: Annotated[int, Query(ge=1, le=MAX_MAP_PAGE, description="Nodes a page.")] = MAX_MAP_PAGE,
@@ -49,11 +50,12 @@ async def _map_page(service: Service, after: str, limit: int) -> bytes:
             await breathe()
             note = service.judging.unjudged.of(record.node_class.id)
             page.add(record, service.surroundings(record.name).labels, note)
-        columns = []
-        for name, column in page.columns.items():
-            await breathe()
-            columns.append(b'"%s":%s' % (name.encode(), orjson.dumps(column)))
-    following = names[limit - 1] if len(names) > limit else None
-    head = b'{"total":%d,"shapes":%s,"nodes":{' % (total, orjson.dumps(page.shapes))
-    rest_of_page = b'},"root_pools":%s,"next":%s}' % (orjson.dumps(page.root_pools), orjson.dumps(following))
-    return head + b",".join(columns) + rest_of_page
+        await breathe()
+    shown = ClusterMap(
+        total=total,
+        shapes=page.shapes,
+        nodes=page.columns,
+        root_pools=page.root_pools,
+        next=names[limit - 1] if len(names) > limit else None,
+    )
+    return msgspec.json.encode(shown)

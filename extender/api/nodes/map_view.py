@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from typing import Final
 from zlib import crc32
 
-from extender.api.nodes.views import certainty_of, free_by_numa, numa_sockets, problem_count, resource_policy_of
+from extender.api.nodes.map_models import MapColumns, NodeShape, ShapeNUMA
+from extender.api.nodes.views import (
+    certainty_of,
+    free_by_numa,
+    kubelet_version_of,
+    numa_sockets,
+    problem_count,
+    resource_policy_of,
+)
 from extender.cluster.node import NodeRecord
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
@@ -12,7 +20,6 @@ from extender.questions.free_room import free_devices
 from extender.questions.nri_pools import root_room
 from extender.scheduling.records.unjudged import Note
 
-Json = dict[str, object]
 INSTANCE_TYPE_LABEL: Final = "node.kubernetes.io/instance-type"
 POOL_LABELS: Final = (
     "karpenter.sh/nodepool",
@@ -22,16 +29,6 @@ POOL_LABELS: Final = (
     "doks.digitalocean.com/node-pool",
 )
 """Labels that name a node's pool. The first one that a node has counts."""
-_COLUMNS: Final = (
-    "name",
-    "shape",
-    "certainty",
-    "problems",
-    "report",
-    "free_cpus",
-    "free_memory_mib",
-    "free_devices",
-)
 _MIB_SHIFT: Final = 20
 
 
@@ -39,27 +36,28 @@ class MapPage:
     """One page of the map, filled node by node."""
 
     def __init__(self) -> None:
-        self.shapes: list[Json] = []
-        self.columns: dict[str, list[object]] = {column: [] for column in _COLUMNS}
-        self.root_pools: dict[str, list[int]] = {}
+        self.shapes: list[NodeShape] = []
+        self.columns: Final = MapColumns(
+            name=[], shape=[], certainty=[], problems=[], report=[], free_cpus=[], free_memory_mib=[], free_devices=[]
+        )
+        self.root_pools: dict[str, tuple[int, int, int, int]] = {}
         self._shape_ids: dict[object, int] = {}
-        self._numa: dict[int, list[Json]] = {}
+        self._numa: dict[int, list[ShapeNUMA]] = {}
 
     def add(self, record: NodeRecord, labels: Mapping[str, str] | None, note: Note | None) -> None:
         """Append *record*. *labels* None: unknown. *note*: why some pod could not be judged on the node's class."""
-        observation = record.observation
-        row = (
-            record.name,
-            self._shape(record, labels or {}),
-            certainty_of(record).value,
-            problem_count(record, note),
-            crc32(f"{observation.boot_id} {observation.sequence}".encode()),
-            *_free(record.kubelet, record.state),
-        )
-        for column, value in zip(self.columns.values(), row, strict=True):
-            column.append(value)
+        observation, columns = record.observation, self.columns
+        columns.name.append(record.name)
+        columns.shape.append(self._shape(record, labels or {}))
+        columns.certainty.append(certainty_of(record))
+        columns.problems.append(problem_count(record, note))
+        columns.report.append(crc32(f"{observation.boot_id} {observation.sequence}".encode()))
+        cpus, memory, devices = _free(record.kubelet, record.state)
+        columns.free_cpus.append(cpus)
+        columns.free_memory_mib.append(memory)
+        columns.free_devices.append(devices)
         if (room := root_room(record)) is not None:
-            self.root_pools[record.name] = [room[0], room[1], room[2] >> _MIB_SHIFT, room[3] >> _MIB_SHIFT]
+            self.root_pools[record.name] = (room[0], room[1], room[2] >> _MIB_SHIFT, room[3] >> _MIB_SHIFT)
 
     def _shape(self, record: NodeRecord, labels: Mapping[str, str]) -> int:
         """Index of the shape that *record* has; a new one is appended."""
@@ -67,36 +65,34 @@ class MapPage:
         devices = _device_totals(state) if kubelet is not None and state is not None else {}
         pool = next((labels[key] for key in POOL_LABELS if labels.get(key)), None)
         instance_type = labels.get(INSTANCE_TYPE_LABEL) or None
-        version = record.observation.facts.get("kubelet_version")
+        version = kubelet_version_of(record)
         # Equal kubelets are one object, so its id identifies machine and configuration while the page is built.
         policy = resource_policy_of(record)
         key = (id(kubelet), state is None, tuple(devices.items()), pool, instance_type, version, policy)
         found = self._shape_ids.get(key)
         if found is None:
             found = self._shape_ids[key] = len(self.shapes)
-            labelled: Json = {
-                "pool": pool,
-                "instance_type": instance_type,
-                "kubelet_version": version,
-                "resource_policy": policy,
-            }
-            self.shapes.append({**labelled, **self._settings(kubelet, state), "devices": devices})
+            is_known = kubelet is not None and state is not None
+            self.shapes.append(
+                NodeShape(
+                    pool=pool,
+                    instance_type=instance_type,
+                    kubelet_version=version,
+                    topology_policy=kubelet.policy.value if kubelet is not None and is_known else None,
+                    topology_scope=kubelet.scope.value if kubelet is not None and is_known else None,
+                    cpu_policy=kubelet.config.cpu_manager_policy if kubelet is not None and is_known else None,
+                    memory_policy=kubelet.config.memory_manager_policy if kubelet is not None and is_known else None,
+                    resource_policy=policy,
+                    numa=[] if kubelet is None or state is None else self._numa_nodes(kubelet, state),
+                    devices=devices,
+                )
+            )
         return found
 
-    def _settings(self, kubelet: Kubelet | None, state: ManagerState | None) -> Json:
-        if kubelet is None or state is None:
-            unknown = ("topology_policy", "topology_scope", "cpu_policy", "memory_policy")
-            return {**dict.fromkeys(unknown), "numa": []}
-        numa = self._numa.get(id(kubelet))
-        if numa is None:
-            numa = self._numa[id(kubelet)] = _numa(kubelet, state)
-        return {
-            "topology_policy": kubelet.policy.value,
-            "topology_scope": kubelet.scope.value,
-            "cpu_policy": kubelet.config.cpu_manager_policy,
-            "memory_policy": kubelet.config.memory_manager_policy,
-            "numa": numa,
-        }
+    def _numa_nodes(self, kubelet: Kubelet, state: ManagerState) -> list[ShapeNUMA]:
+        if id(kubelet) not in self._numa:
+            self._numa[id(kubelet)] = _numa(kubelet, state)
+        return self._numa[id(kubelet)]
 
 
 def _device_totals(state: ManagerState) -> dict[str, int]:
@@ -106,20 +102,20 @@ def _device_totals(state: ManagerState) -> dict[str, int]:
     }
 
 
-def _numa(kubelet: Kubelet, state: ManagerState) -> list[Json]:
+def _numa(kubelet: Kubelet, state: ManagerState) -> list[ShapeNUMA]:
     counted = {node.id: node.get("memory") for node in state.memory.nodes}
     sockets = numa_sockets(kubelet)
-    entries: list[Json] = []
+    entries: list[ShapeNUMA] = []
     for node in kubelet.machine.numa_nodes:
         cpus, memory = kubelet.machine.numa_cpus.get(node.id, 0), counted.get(node.id)
         entries.append(
-            {
-                "id": node.id,
-                "socket": sockets.get(node.id),
-                "cpus": cpus.bit_count(),
-                "reserved_cpus": (cpus & kubelet.reserved_cpus).bit_count(),
-                "memory_mib": (node.memory_bytes if memory is None else memory.allocatable) >> _MIB_SHIFT,
-            }
+            ShapeNUMA(
+                id=node.id,
+                socket=sockets.get(node.id),
+                cpus=cpus.bit_count(),
+                reserved_cpus=(cpus & kubelet.reserved_cpus).bit_count(),
+                memory_mib=(node.memory_bytes if memory is None else memory.allocatable) >> _MIB_SHIFT,
+            )
         )
     return entries
 

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Annotated, Final
 
-import orjson
+import msgspec
 from fastapi import APIRouter, Path, Query, Response
 
 from extender.api.http.problems import documented
+from extender.api.http.replies import described
 from extender.api.nodes.models import NodeDetail, NodeIndex
 from extender.api.nodes.views import certainty_of, describe, free_cpu_count, is_large, summarize
 from extender.api.service import Service
@@ -43,7 +44,7 @@ def nodes_router(service: Service) -> APIRouter:
         summary="Nodes, page by page",
         response_class=Response,
         responses={
-            200: {"model": NodeIndex, "links": _FIRST_NODE},
+            200: described(NodeIndex) | {"links": _FIRST_NODE},
             **documented(HTTPStatus.UNPROCESSABLE_ENTITY),
         },
     )
@@ -75,7 +76,7 @@ def nodes_router(service: Service) -> APIRouter:
         summary="All details of one node",
         response_class=Response,
         responses={
-            200: {"model": NodeDetail},
+            200: described(NodeDetail),
             **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
         },
     )
@@ -124,14 +125,14 @@ async def _page(service: Service, now: float, is_wanted: Callable[[NodeRecord], 
         page: list[bytes] = []
         for record in rest[:limit]:
             await breathe()
-            page.append(orjson.dumps(summarize(record, now, service.judging.unjudged.of(record.node_class.id))))
+            page.append(msgspec.json.encode(summarize(record, now, service.judging.unjudged.of(record.node_class.id))))
     following = rest[limit - 1].name if len(rest) > limit else None
     head = b'{"total":%d,"nodes":[' % len(found)
-    return head + b",".join(page) + b'],"next":' + orjson.dumps(following) + b"}"
+    return head + b",".join(page) + b'],"next":' + msgspec.json.encode(following) + b"}"
 
 
 def _described(record: NodeRecord, now: float, note: Note | None, behaviours: list[Behaviour]) -> bytes:
-    return orjson.dumps(describe(record, now, note, behaviours))
+    return msgspec.json.encode(describe(record, now, note, behaviours))
 
 
 def _matches(record: NodeRecord, name: str, certainty: Certainty | None, policy: TopologyPolicy | None) -> bool:

@@ -1,31 +1,36 @@
-"""Converts records of nodes to the models of `nodes.models`, as plain mappings: a page has 500 nodes."""
+"""Converts records of nodes to replies."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
+from msgspec import convert
+from msgspec.structs import asdict
+
+from extender.api.nodes.models import (
+    DeviceCount,
+    DeviceView,
+    HolderView,
+    MemoryView,
+    NodeDetail,
+    NodeSummary,
+    NUMANodeView,
+    NUMASummary,
+    ProblemView,
+    SocketView,
+)
 from extender.cluster.node import NodeRecord
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import shown_numa_id
 from extender.kubelet.sets import format_list, iter_bits
-from extender.kubelet.state import Block, ManagerState
+from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Certainty, Provider
 from extender.questions.free_room import free_cpus, free_devices, numa_room
-from extender.questions.nri_pools import PoolRoom, numa_room_of, policy_free_cpus, pools_of
+from extender.questions.nri_pools import numa_room_of, policy_free_cpus, pools_of
 from extender.replay.creation import grant_count
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.unjudged import Note
+from extender.wire.verdicts import memory_blocks
 
-Json = dict[str, object]
-_NOTHING_KNOWN: Final[Mapping[str, object]] = {
-    "sockets": [],
-    "topology": [],
-    "shared_cpus": "",
-    "reserved_cpus": "",
-    "cpu_options": {},
-    "topology_options": {},
-    "device_list": {},
-    "holders": [],
-}
 MAX_UID, MAX_UIDS = 64, 10
 """Characters of a UID in a text, and UIDs."""
 SMALL_NODE: Final = 2000
@@ -51,84 +56,43 @@ def resource_policy_of(record: NodeRecord) -> str | None:
     return str(record.observation.facts.get("resource_policy") or "topology-aware")
 
 
-def summarize(record: NodeRecord, now: float, note: Note | None = None) -> Json:
-    """The record as one entry of a list: a `NodeSummary`. *note*: why its class could not be judged for some pod."""
-    observation, kubelet = record.observation, record.kubelet
-    summary: Json = {
-        "name": record.name,
-        "certainty": certainty_of(record),
-        "hidden": sorted(observation.hidden),
-        "heard_seconds_ago": round(max(0.0, now - record.heard_at), 3),
-        "boot_id": observation.boot_id,
-        "sequence": observation.sequence,
-        "observed_at": observation.observed_at,
-        "kubelet_version": observation.facts.get("kubelet_version"),
-        "topology_policy": None,
-        "topology_scope": None,
-        "cpu_policy": None,
-        "memory_policy": None,
-        "numa_nodes": 0,
-        "cpus": 0,
-        "free_cpus": 0,
-        "pods": observation.facts.get("pod_count"),
-        "problems": problem_count(record, note),
-        "numa": [],
-        "devices": {},
-        "resource_policy": resource_policy_of(record),
-        "pools": [_pool(pool) for pool in pools_of(record)],
+def kubelet_version_of(record: NodeRecord) -> str | None:
+    """As the node reports it; None if it is not known."""
+    version = record.observation.facts.get("kubelet_version")
+    return version if isinstance(version, str) else None
+
+
+def summarize(record: NodeRecord, now: float, note: Note | None = None) -> NodeSummary:
+    """The record as one entry of a list. *note*: why its class could not be judged for some pod."""
+    observation, kubelet, state = record.observation, record.kubelet, record.state
+    summary = NodeSummary(
+        name=record.name,
+        certainty=certainty_of(record),
+        hidden=sorted(observation.hidden),
+        heard_seconds_ago=round(max(0.0, now - record.heard_at), 3),
+        boot_id=observation.boot_id,
+        sequence=observation.sequence,
+        observed_at=observation.observed_at,
+        kubelet_version=kubelet_version_of(record),
+        pods=pods if isinstance(pods := observation.facts.get("pod_count"), int) else None,
+        problems=problem_count(record, note),
+        resource_policy=resource_policy_of(record),
+        pools=pools_of(record),
+    )
+    if kubelet is None or state is None:
+        return summary
+    free = free_devices(state.devices)
+    summary.topology_policy, summary.topology_scope = kubelet.policy.value, kubelet.scope.value
+    summary.cpu_policy = kubelet.config.cpu_manager_policy
+    summary.memory_policy = kubelet.config.memory_manager_policy
+    summary.numa_nodes, summary.cpus = len(kubelet.machine.numa_ids), kubelet.machine.num_cpus
+    summary.free_cpus = free_cpu_count(kubelet, state)
+    summary.numa = _numa_summaries(kubelet, state)
+    summary.devices = {
+        resource: DeviceCount(total=sum(d.healthy for d in devices.values()), free=len(free[resource]))
+        for resource, devices in sorted(state.devices.devices.items())
     }
-    if kubelet is not None and record.state is not None:
-        summary |= _known(kubelet, record.state)
     return summary
-
-
-def _pool(pool: PoolRoom) -> Json:
-    return {
-        "name": pool.name,
-        "kind": pool.kind,
-        "parent": pool.parent or None,
-        "depth": pool.depth,
-        "cpus": None if pool.cpus is None else format_list(pool.cpus),
-        "capacity_millicpu": pool.capacity_millicpu,
-        "free_millicpu": pool.free_millicpu,
-        "shared_cpus": format_list(pool.shared),
-        "shared_used_millicpu": pool.shared_used_millicpu,
-        "exclusive_cpus": None if pool.exclusive is None else format_list(pool.exclusive),
-        "exclusive_count": pool.exclusive_count,
-        "reserved_cpus": format_list(pool.reserved),
-        "isolated_cpus": format_list(pool.isolated),
-        "free_isolated": pool.free_isolated,
-        "memory": [
-            {
-                "type": memory.type,
-                "numa": list(iter_bits(memory.nodes)),
-                "total_bytes": memory.total_bytes,
-                "free_bytes": memory.free_bytes,
-                "left_bytes": memory.left_bytes,
-            }
-            for memory in pool.memory
-        ],
-    }
-
-
-def _pool_in_full(pool: PoolRoom) -> Json:
-    if pool.grants is None:
-        return {**_pool(pool), "containers": None}
-    containers = [
-        {
-            "pod_uid": grant.pod_uid,
-            "namespace": grant.namespace,
-            "pod": grant.pod,
-            "container": grant.container,
-            "cpu_type": grant.cpu_type,
-            "cpus": format_list(grant.cpus),
-            "millicpu": grant.millicpu,
-            "memory_numa": list(iter_bits(grant.memory_nodes)),
-            "memory_bytes": grant.memory_bytes,
-        }
-        for grant in pool.grants
-    ]
-    return {**_pool(pool), "containers": containers}
 
 
 def problem_count(record: NodeRecord, note: Note | None) -> int:
@@ -138,40 +102,22 @@ def problem_count(record: NodeRecord, note: Note | None) -> int:
     return reported + (note is not None) + bool(record.unread) + record.observation.has_other_pools
 
 
-def _known(kubelet: Kubelet, state: ManagerState) -> Json:
-    free = free_devices(state.devices)
-    return {
-        "topology_policy": kubelet.policy.value,
-        "topology_scope": kubelet.scope.value,
-        "cpu_policy": kubelet.config.cpu_manager_policy,
-        "memory_policy": kubelet.config.memory_manager_policy,
-        "numa_nodes": len(kubelet.machine.numa_ids),
-        "cpus": kubelet.machine.num_cpus,
-        "free_cpus": free_cpu_count(kubelet, state),
-        "numa": _numa_summaries(kubelet, state),
-        "devices": {
-            resource: {"total": sum(d.healthy for d in devices.values()), "free": len(free[resource])}
-            for resource, devices in sorted(state.devices.devices.items())
-        },
-    }
-
-
-def _numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[Json]:
+def _numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[NUMASummary]:
     machine, sockets = kubelet.machine, numa_sockets(kubelet)
     counted = {node.id: node.get("memory") for node in state.memory.nodes}
-    summaries: list[Json] = []
+    summaries: list[NUMASummary] = []
     for node, (free, free_bytes) in zip(machine.numa_nodes, free_by_numa(kubelet, state), strict=True):
         cpus, memory = machine.numa_cpus.get(node.id, 0), counted.get(node.id)
         summaries.append(
-            {
-                "id": shown_numa_id(node.id),
-                "socket": sockets.get(node.id),
-                "cpus": cpus.bit_count(),
-                "reserved_cpus": (cpus & kubelet.reserved_cpus).bit_count(),
-                "free_cpus": free,
-                "memory_bytes": node.memory_bytes if memory is None else memory.allocatable,
-                "free_memory_bytes": free_bytes,
-            }
+            NUMASummary(
+                id=shown_numa_id(node.id),
+                socket=sockets.get(node.id),
+                cpus=cpus.bit_count(),
+                reserved_cpus=(cpus & kubelet.reserved_cpus).bit_count(),
+                free_cpus=free,
+                memory_bytes=node.memory_bytes if memory is None else memory.allocatable,
+                free_memory_bytes=free_bytes,
+            )
         )
     return summaries
 
@@ -219,41 +165,37 @@ def is_large(record: NodeRecord) -> bool:
     return size > SMALL_NODE
 
 
-def describe(record: NodeRecord, now: float, note: Note | None = None, behaviours: Sequence[Behaviour] = ()) -> Json:
-    """The record in full: a `NodeDetail`. *note* is what `summarize` takes. *behaviours* are what the audit found."""
+def describe(
+    record: NodeRecord, now: float, note: Note | None = None, behaviours: Sequence[Behaviour] = ()
+) -> NodeDetail:
+    """The record in full. *note* as of `summarize`, *behaviours*: from the audit."""
     state, kubelet = record.state, record.kubelet
     facts = record.observation.facts
-    problems = facts.get("problems")
     ours = [*_problems_of(note), *_unread_pods(record), *_other_pools(record), *map(_problem_of, behaviours)]
-    detail: Json = {
-        **summarize(record, now, note),
-        "problem_list": [*problems, *ours] if isinstance(problems, list) else ours,
-        "behaves_as": [str(each.setting) for each in behaviours],
-        "pod_list": facts.get("pods"),
-        "zones": facts.get("zones", []),
-        "pools": [_pool_in_full(pool) for pool in pools_of(record, grants=True)],
-    }
-    if state is None or kubelet is None:
-        return {**detail, **_NOTHING_KNOWN}
-    return detail | {
-        "sockets": _sockets(kubelet),
-        "topology": _topology(kubelet, state),
-        "shared_cpus": format_list(state.cpu.default),
-        "reserved_cpus": format_list(kubelet.reserved_cpus),
-        "cpu_options": dict(kubelet.config.cpu_manager_policy_options),
-        "topology_options": dict(kubelet.config.topology_manager_policy_options),
-        "device_list": _device_list(state),
-        "holders": _holders(state, pod_names(facts)),
-    }
+    detail = NodeDetail(
+        **asdict(summarize(record, now, note)),
+        problem_list=[*convert(facts.get("problems", []), list[ProblemView]), *ours],
+        behaves_as=[str(each.setting) for each in behaviours],
+        pod_list=convert(facts.get("pods"), list[dict[str, Any]] | None),
+        zones=convert(facts.get("zones", []), list[dict[str, Any]]),
+    )
+    detail.pools = pools_of(record, grants=True)
+    if state is not None and kubelet is not None:
+        detail.sockets, detail.topology = _sockets(kubelet), _topology(kubelet, state)
+        detail.shared_cpus, detail.reserved_cpus = format_list(state.cpu.default), format_list(kubelet.reserved_cpus)
+        detail.cpu_options = dict(kubelet.config.cpu_manager_policy_options)
+        detail.topology_options = dict(kubelet.config.topology_manager_policy_options)
+        detail.device_list, detail.holders = _device_list(state), _holders(state, pod_names(facts))
+    return detail
 
 
-def _problems_of(note: Note | None) -> list[Json]:
+def _problems_of(note: Note | None) -> list[ProblemView]:
     if note is None:
         return []
-    return [{"source": "extender", "path": "replay", "reason": note.reason, "severity": "error"}]
+    return [ProblemView(source="extender", path="replay", reason=note.reason, severity="error")]
 
 
-def _unread_pods(record: NodeRecord) -> list[Json]:
+def _unread_pods(record: NodeRecord) -> list[ProblemView]:
     if not record.unread:
         return []
     shown = ", ".join(uid[:MAX_UID] for uid in record.unread[:MAX_UIDS])
@@ -261,18 +203,18 @@ def _unread_pods(record: NodeRecord) -> list[Json]:
         f"what {len(record.unread)} pods on the node request cannot be read, and no report shows them: the node counts "
         f"as stale. UIDs: {shown}"
     )
-    return [{"source": "extender", "path": "pods", "reason": reason, "severity": "warning"}]
+    return [ProblemView(source="extender", path="pods", reason=reason, severity="warning")]
 
 
-def _other_pools(record: NodeRecord) -> list[Json]:
+def _other_pools(record: NodeRecord) -> list[ProblemView]:
     if not record.observation.has_other_pools:
         return []
     reason = "the plugin publishes other pools than the replayed policy would have: what it has granted does not count"
-    return [{"source": "extender", "path": "nri", "reason": reason, "severity": "warning"}]
+    return [ProblemView(source="extender", path="nri", reason=reason, severity="warning")]
 
 
-def _problem_of(behaviour: Behaviour) -> Json:
-    return {"source": "audit", "path": "kubelet", "reason": behaviour.sentence, "severity": "warning"}
+def _problem_of(behaviour: Behaviour) -> ProblemView:
+    return ProblemView(source="audit", path="kubelet", reason=behaviour.sentence, severity="warning")
 
 
 def pod_names(facts: Mapping[str, object]) -> dict[str, tuple[str, str]]:
@@ -283,14 +225,14 @@ def pod_names(facts: Mapping[str, object]) -> dict[str, tuple[str, str]]:
     return {pod["uid"]: (pod["namespace"], pod["name"]) for pod in pods if pod.get("uid")}
 
 
-def _sockets(kubelet: Kubelet) -> list[Json]:
+def _sockets(kubelet: Kubelet) -> list[SocketView]:
     by_socket: dict[int, set[int]] = {}
     for cpu in kubelet.machine.cpus:
         by_socket.setdefault(cpu.socket, set()).add(shown_numa_id(cpu.numa))
-    return [{"id": socket, "numa": sorted(numa)} for socket, numa in sorted(by_socket.items())]
+    return [SocketView(id=socket, numa=sorted(numa)) for socket, numa in sorted(by_socket.items())]
 
 
-def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
+def _topology(kubelet: Kubelet, state: ManagerState) -> list[NUMANodeView]:
     machine, free, rooms = kubelet.machine, free_cpus(kubelet, state), numa_room(kubelet, state)
     counted = {node.id: node for node in state.memory.nodes}
     sockets = numa_sockets(kubelet)
@@ -299,27 +241,27 @@ def _topology(kubelet: Kubelet, state: ManagerState) -> list[Json]:
     for first_cpu, core in machine.core_cpus.items():  # a core is on one NUMA node
         cores.setdefault(numa_of[first_cpu], []).append(core)
     caches = _l3_caches(kubelet)
-    views: list[Json] = []
+    views: list[NUMANodeView] = []
     for node in machine.numa_nodes:
         cpus, memory, room = machine.numa_cpus.get(node.id, 0), counted.get(node.id), rooms[node.id]
         views.append(
-            {
-                "id": shown_numa_id(node.id),
-                "socket": sockets.get(node.id),
-                "cpus": format_list(cpus),
-                "cores": [list(iter_bits(core)) for core in cores.get(node.id, ())],
-                "reserved_cpus": format_list(cpus & kubelet.reserved_cpus),
-                "free_cpus": format_list(cpus & free),
-                "memory": {
-                    name: {"total": a.total, "allocatable": a.allocatable, "free": a.free}
+            NUMANodeView(
+                id=shown_numa_id(node.id),
+                socket=sockets.get(node.id),
+                cpus=format_list(cpus),
+                cores=[list(iter_bits(core)) for core in cores.get(node.id, ())],
+                reserved_cpus=format_list(cpus & kubelet.reserved_cpus),
+                free_cpus=format_list(cpus & free),
+                memory={
+                    name: MemoryView(total=a.total, allocatable=a.allocatable, free=a.free)
                     for name, a in (memory.amounts if memory is not None else ())
                 },
-                "memory_bytes": node.memory_bytes,
-                "memory_group": list(iter_bits(memory.cells)) if memory is not None else [shown_numa_id(node.id)],
-                "distances": list(node.distances),
-                "l3_caches": [format_list(cache) for cache in caches.get(node.id, {}).values()],
-                "free_room": {"cpus": room.cpus, "memory": room.memory, "devices": room.devices},
-            }
+                memory_bytes=node.memory_bytes,
+                memory_group=list(iter_bits(memory.cells)) if memory is not None else [shown_numa_id(node.id)],
+                distances=list(node.distances),
+                l3_caches=[format_list(cache) for cache in caches.get(node.id, {}).values()],
+                free_room=room,
+            )
         )
     return views
 
@@ -334,7 +276,7 @@ def _l3_caches(kubelet: Kubelet) -> dict[int, dict[int, int]]:
     return caches
 
 
-def _device_list(state: ManagerState) -> dict[str, list[Json]]:
+def _device_list(state: ManagerState) -> dict[str, list[DeviceView]]:
     holder = {
         (resource, device_id): uid
         for uid, containers in state.devices.entries.items()
@@ -344,38 +286,38 @@ def _device_list(state: ManagerState) -> dict[str, list[Json]]:
     }
     return {
         resource: [
-            {
-                "id": device_id,
-                "numa": None if device.numa is None else list(iter_bits(device.numa)),
-                "healthy": device.healthy,
-                "held_by": holder.get((resource, device_id)),
-            }
+            DeviceView(
+                id=device_id,
+                numa=None if device.numa is None else list(iter_bits(device.numa)),
+                healthy=device.healthy,
+                held_by=holder.get((resource, device_id)),
+            )
             for device_id, device in sorted(devices.items())
         ]
         for resource, devices in sorted(state.devices.devices.items())
     }
 
 
-def _holders(state: ManagerState, names: Mapping[str, tuple[str, str]]) -> list[Json]:
+def _holders(state: ManagerState, names: Mapping[str, tuple[str, str]]) -> list[HolderView]:
     """Every container with exclusive resources. Those of a pod as a whole (pod-level resources) have no container."""
     holders = []
     for uid in sorted(state.pod_uids | state.cpu.pod_entries.keys() | state.memory.pod_entries.keys()):
         cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})
         devices = state.devices.entries.get(uid, {})
-        namespace, pod = names.get(uid, _NO_POD)
-        known: Json = {"pod_uid": uid, "namespace": namespace, "pod": pod}
+        held = {name: (cpus.get(name, 0), memory.get(name, ())) for name in sorted({*cpus, *memory, *devices})}
         if uid in state.cpu.pod_entries or uid in state.memory.pod_entries:
-            own = _holding(state.cpu.pod_entries.get(uid, 0), state.memory.pod_entries.get(uid, ()), {})
-            holders.append({**known, "container": "", **own})
-        for name in sorted({*cpus, *memory, *devices}):
-            held = _holding(cpus.get(name, 0), memory.get(name, ()), devices.get(name, {}))
-            holders.append({**known, "container": name, **held})
+            held = {"": (state.cpu.pod_entries.get(uid, 0), state.memory.pod_entries.get(uid, ())), **held}
+        namespace, pod = names.get(uid, _NO_POD)
+        holders += [
+            HolderView(
+                pod_uid=uid,
+                namespace=namespace,
+                pod=pod,
+                container=name,
+                cpus=format_list(own_cpus),
+                memory=memory_blocks(blocks),
+                devices={resource: sorted(ids) for resource, ids in sorted(devices.get(name, {}).items())},
+            )
+            for name, (own_cpus, blocks) in held.items()
+        ]
     return holders
-
-
-def _holding(cpus: int, memory: tuple[Block, ...], devices: Mapping[str, frozenset[str]]) -> Json:
-    return {
-        "cpus": format_list(cpus),
-        "memory": [{"numa": list(iter_bits(b.mask)), "type": b.type, "size": b.size} for b in memory],
-        "devices": {resource: sorted(ids) for resource, ids in sorted(devices.items())},
-    }

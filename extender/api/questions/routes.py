@@ -8,7 +8,7 @@ Rules of this file
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
@@ -51,20 +51,15 @@ def question_body(schema: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def wants_lines(request: Request) -> bool:
-    """Whether the caller accepts one JSON document a line."""
-    return NDJSON in request.headers.get("accept", "")
-
-
 async def read_asked(
-    service: Service, request: Request, kind: QuestionKind, node: list[str] | None = None, **options: Any
+    service: Service, request: Request, kind: QuestionKind, options: Mapping[str, Any], *, lines: bool
 ) -> Asked:
     """The question in a request. *options*: further fields of `Asked`."""
     return Asked(
         kind=kind,
         body=await read_body(request, service.settings.max_body_bytes),
         media_type=request.headers.get("content-type", ""),
-        node=None if node is None else tuple(node),
+        lines=lines,
         **options,
     )
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 
 from extender.answers.question import Asked, PastCall, QuestionKind, Questions
 from extender.api.http.problems import documented
+from extender.api.http.replies import described
 from extender.api.questions.routes import PROBLEMS, whole_answer
 from extender.api.records.decision_models import DecisionIndex, PodDecision
 from extender.api.service import Service
@@ -30,7 +31,10 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         "/decisions",
         response_class=Response,
         summary="List the last scheduling calls",
-        responses={200: {"model": DecisionIndex, "links": _FIRST_POD}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+        responses={
+            200: described(DecisionIndex) | {"links": _FIRST_POD},
+            **documented(HTTPStatus.UNPROCESSABLE_ENTITY),
+        },
     )
     async def list_decisions(
         limit: Annotated[int, Query(ge=1, le=500, description="Largest number of pods.")] = 50,
@@ -44,7 +48,7 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         response_class=Response,
         summary="Explain which nodes a pod was offered",
         responses={
-            200: {"model": PodDecision},
+            200: described(PodDecision),
             **PROBLEMS,
         },
     )

@@ -1,0 +1,186 @@
+"""The explanation of one verdict, step by step, with the nearest requests that fit."""
+
+from typing import Annotated, Final, Literal
+
+from extender.kubelet.sets import iter_bits
+from extender.kubelet.trace import HintsOffered, Merged, TraceEvent
+from extender.kubelet.verdict import Provider
+from extender.nri.comparison import PoolComparison
+from extender.nri.pool_rules import PoolRule
+from extender.questions.explain import MAX_HINTS, MAX_POOLS, AdmissionStory
+from extender.questions.suggestions import Suggestion, SuggestionKind
+from extender.wire.replies import NUMAIds, Reply, about
+from extender.wire.verdicts import Verdict, explained, shown_amount
+
+_POOL_RULES: Final = ", ".join(f"`{rule.value}`" for rule in PoolRule if rule is not PoolRule.USED)
+
+
+class Hint(Reply):
+    """NUMA nodes that could serve a request together."""
+
+    numa: NUMAIds
+    preferred: Annotated[bool, about("Whether it has as few NUMA nodes as the hardware allows.")]
+
+
+class HintsStep(Reply, tag_field="step", tag="hints"):
+    """The hints of one manager for one resource."""
+
+    container: Annotated[str | None, about("Null: for the pod as a whole (pod scope).")]
+    provider: Annotated[Provider, about("The manager.")]
+    resource: Annotated[str, about("The resource.")]
+    wanted: Annotated[int, about("CPUs, bytes or devices.")]
+    opinion: Annotated[
+        Literal["none", "impossible", "hints"],
+        about("`none`: any NUMA node is possible. `impossible`: no set of NUMA nodes has enough."),
+    ]
+    minimum_width: Annotated[
+        int | None, about("Smallest number of NUMA nodes that can have this amount. Hints of this width are preferred.")
+    ]
+    hints: Annotated[list[Hint], about("Narrowest first; at most 32.")]
+    hints_left_out: Annotated[int, about("Number of hints that are not listed.")]
+    preferred_count: Annotated[int, about("Number of preferred hints, including those that are not listed.")]
+
+
+class MergeStep(Reply, tag_field="step", tag="merge"):
+    """The Topology Manager's merge of the hints."""
+
+    container: Annotated[str | None, about("Null: for the pod as a whole (pod scope).")]
+    policy: Annotated[str, about("The topology policy.")]
+    affinity: Annotated[list[int] | None, about("The chosen NUMA nodes; null: any.")]
+    preferred: Annotated[bool, about("Whether every manager prefers the result.")]
+    admitted: Annotated[bool, about("Whether the policy admits it.")]
+    why: Annotated[str, about("The rule that decided.")]
+
+
+class AllocationStep(Reply, tag_field="step", tag="allocation"):
+    """What one manager allocated to one container."""
+
+    container: Annotated[str, about("The container.")]
+    provider: Annotated[Provider, about("The manager.")]
+    taken: Annotated[str, about("The allocated resources.", "CPUs 8-9,24-25")]
+
+
+class ComparedPool(Reply):
+    """A pool of the NRI topology-aware policy, as the policy sees it for a container."""
+
+    pool: Annotated[str, about("Its name.", "NUMA node #1")]
+    depth: Annotated[int, about("Levels below the root.")]
+    shared_left_millicpu: Annotated[int, about("Left with the container in it; negative: it does not fit.")]
+    isolated_left: Annotated[int, about("Isolated CPUs left with the container in it.")]
+    memory_numa: Annotated[list[int] | None, about("Where its memory would be; null: nowhere.")]
+    hint_score: Annotated[
+        float | None, about("How well it satisfies the hints of devices, 0 to 1; null: the container has none.")
+    ]
+    containers: Annotated[int, about("Containers with a grant of the same kind of CPUs at this pool.")]
+    lost_by: Annotated[PoolRule, about(f"Why it is not the used pool; empty: it is. {_POOL_RULES}. `why_not` says it.")]
+    why_not: Annotated[str, about("The same in words, for people.", "memory of more NUMA nodes")]
+
+
+class PoolsStep(Reply, tag_field="step", tag="pools"):
+    """How the NRI topology-aware policy compares its pools for one container."""
+
+    container: Annotated[str, about("The container.")]
+    refusal: Annotated[str, about("Why the container does not fit in the first pool; empty: it gets its place there.")]
+    pools: Annotated[list[ComparedPool], about("The used one first; empty: the policy looks at no pool.")]
+    pools_left_out: Annotated[int, about("Number of pools that are not listed.")]
+
+
+class NearestRequest(Reply):
+    """A request similar to the refused one that this node would admit now."""
+
+    kind: Annotated[SuggestionKind, about("Kind of change.")]
+    change: Annotated[str, about("The change as a sentence.", "12 CPUs instead of 16 in container app")]
+    container: Annotated[str | None, about("Null: a change of the node, not of the pod.")]
+    resource: Annotated[str | None, about("Null: a change of the node, or of several resources.")]
+    wanted: Annotated[str, about("The value in the question: a quantity or a setting.")]
+    instead: Annotated[str, about("The value with which it would be admitted.")]
+    verdict: Annotated[Verdict, about("The verdict for the changed request.")]
+
+
+class Explanation(Reply):
+    """The explanation of one verdict."""
+
+    first_fault: Annotated[str | None, about("The first reason for the refusal, in one sentence; null: admitted.")]
+    steps: Annotated[
+        list[HintsStep | MergeStep | AllocationStep | PoolsStep],
+        about("In the kubelet's order; at most 256."),
+    ]
+    steps_left_out: Annotated[int, about("Number of steps that are not listed.")]
+    nearest: Annotated[list[NearestRequest], about("Empty if the pod is admitted, or if none was found.")]
+    replays: Annotated[int, about("Number of admissions replayed in the search, which is limited.")]
+
+
+def explanation_of(story: AdmissionStory) -> Explanation:
+    """The explanation of one node's answer."""
+    return Explanation(
+        first_fault=story.first_fault,
+        steps=[*map(_step, story.events), *map(_pools_step, story.pools)],
+        steps_left_out=story.events_left_out,
+        nearest=list(map(_nearest, story.nearest.suggestions)),
+        replays=story.nearest.replays,
+    )
+
+
+def _step(event: TraceEvent) -> HintsStep | MergeStep | AllocationStep:
+    if isinstance(event, HintsOffered):
+        return _offer(event)
+    if isinstance(event, Merged):
+        return MergeStep(
+            container=event.container,
+            policy=event.policy,
+            affinity=None if event.affinity is None else list(iter_bits(event.affinity)),
+            preferred=event.preferred,
+            admitted=event.admitted,
+            why=event.why,
+        )
+    return AllocationStep(container=event.container, provider=Provider(event.provider), taken=event.taken)
+
+
+def _offer(event: HintsOffered) -> HintsStep:
+    hints = event.hints or ()
+    return HintsStep(
+        container=event.container,
+        provider=Provider(event.provider),
+        resource=event.resource,
+        wanted=shown_amount(event.wanted) or 0,
+        opinion="none" if event.hints is None else "hints" if hints else "impossible",
+        minimum_width=event.minimum_width,
+        hints=[Hint(numa=list(iter_bits(each.mask)), preferred=each.preferred) for each in hints[:MAX_HINTS]],
+        hints_left_out=max(0, len(hints) - MAX_HINTS),
+        preferred_count=sum(each.preferred for each in hints),
+    )
+
+
+def _pools_step(comparison: PoolComparison) -> PoolsStep:
+    pools = [
+        ComparedPool(
+            pool=row.pool,
+            depth=row.depth,
+            shared_left_millicpu=row.shared_left,
+            isolated_left=row.isolated_left,
+            memory_numa=None if row.memory_nodes is None else list(iter_bits(row.memory_nodes)),
+            hint_score=None if row.hint_score is None else round(row.hint_score, 3),
+            containers=row.colocated,
+            lost_by=row.lost_by,
+            why_not=row.lost_by.sentence,
+        )
+        for row in comparison.pools[:MAX_POOLS]
+    ]
+    return PoolsStep(
+        container=comparison.container,
+        refusal=comparison.refusal,
+        pools=pools,
+        pools_left_out=max(0, len(comparison.pools) - MAX_POOLS),
+    )
+
+
+def _nearest(each: Suggestion) -> NearestRequest:
+    return NearestRequest(
+        kind=each.kind,
+        change=each.change,
+        container=each.container,
+        resource=each.resource,
+        wanted=each.wanted,
+        instead=each.instead,
+        verdict=explained(each.fit.verdict, each.fit.alignment),
+    )

@@ -1,0 +1,25 @@
+"""The base of replies. One declaration of a reply is its type, its JSON, its schema, and what the command line reads.
+
+Rules for replies
+- Every field states its unit, its limits, and what empty or null means.
+- Questions (`wire.questions.Question`) refuse unknown keys, so that a typo is an error that names it. Replies may get
+  new fields.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class Reply(Struct):
+    """Base of replies, and of their parts."""
+
+
+def about(text: str, *examples: object) -> Meta:
+    """The description of a field in the API's schema; stands in `Annotated`."""
+    return Meta(description=text, examples=list(examples)) if examples else Meta(description=text)
+
+
+CPUList = Annotated[str, about("CPU ids as a Linux list, such as `0-3,8`.", "8-9,24-25")]
+NUMAIds = Annotated[list[int], about("NUMA node ids, ascending.", [0, 1])]
+Notes = Annotated[list[str], about("Assumptions of the answer, and what was not checked.")]
