@@ -3,28 +3,39 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from extender.answers.placements import PodPlacement
 from extender.cli.client import ExtenderClient
 from extender.cli.output import console_for, show
 from extender.cli.questions import TypedManifest, read_manifests
 from extender.cli.render import placement_line
+from extender.replay.alignment import Alignment
 
-_MARKS: Final = {"aligned": "✓ aligned", "split": "◐ split", "not-managed": "· not managed"}
+T = TypeVar("T")
+
+_MARKS: Final = {
+    Alignment.ALIGNED: "✓ aligned",
+    Alignment.SPLIT: "◐ split",
+    Alignment.NOT_MANAGED: "· not managed",
+}
 
 
 def advise(
-    client: ExtenderClient, name: str, question: object, table: Callable[[Any], RenderableType], output: str
-) -> Any:  # noqa: ANN401 - JSON
-    """Send a question, show progress on a terminal, print the answer, and return it."""
-    answer = _last(client.lines(f"/v1/advice/{name}", question))
-    show(output, answer, table)
-    return answer
+    client: ExtenderClient,
+    name: str,
+    question: object,
+    kind: type[T],
+    table: Callable[[T], RenderableType],
+    output: str,
+) -> None:
+    """Send a question, show progress on a terminal, and print the answer."""
+    show(output, _last(client.lines(f"/v1/advice/{name}", question)), kind, table)
 
 
 def _last(lines: Iterator[Any]) -> Any:  # noqa: ANN401 - JSON
@@ -40,12 +51,12 @@ def _last(lines: Iterator[Any]) -> Any:  # noqa: ANN401 - JSON
     return line
 
 
-def placement_text(placement: Any) -> str:  # noqa: ANN401 - JSON
-    """A `PodPlacement` in a line."""
-    if placement["outcome"] != "fits":
-        return f"✗ {placement['reason'] or 'nothing is known of the node'}"
-    where = "; ".join(f"{name}: {placement_line(each)}" for name, each in placement["containers"].items())
-    return f"{_MARKS[placement['alignment']]}: {where}"
+def placement_text(placement: PodPlacement) -> str:
+    """Where a pod would be placed, in a line."""
+    if placement.outcome != "fits":
+        return f"✗ {placement.reason or 'nothing is known of the node'}"
+    where = "; ".join(f"{name}: {placement_line(each)}" for name, each in placement.containers.items())
+    return f"{_MARKS[placement.alignment or Alignment.NOT_MANAGED]}: {where}"
 
 
 def next_text(command: str) -> Text:
@@ -53,9 +64,9 @@ def next_text(command: str) -> Text:
     return Text(f"next: {command}", "cyan")
 
 
-def notes_text(answer: Any) -> Text:  # noqa: ANN401 - JSON
+def notes_text(notes: Iterable[str]) -> Text:
     """The notes of an answer, one a line."""
-    return Text("\n".join(f"note: {note}" for note in answer["notes"]), "yellow")
+    return Text("\n".join(f"note: {note}" for note in notes), "yellow")
 
 
 def one_pod(files: Iterable[Path]) -> list[TypedManifest]:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from extender.answers.capacity import CapacityReply
 from extender.cli.client import ExtenderClient, client_options
 from extender.cli.exits import end, exit_code_option, of_counts
 from extender.cli.output import console_for, output_option, show
@@ -55,7 +56,7 @@ def capacity(
     total = client.get("/v1/nodes", {"limit": 1})["total"] if sys.stderr.isatty() else None
     with naming_what_was_typed(manifests, **nodes):
         *answers, last = _counted(client.lines("/v1/capacity", question), total)
-    show(output, {**last, "nodes": answers}, capacity_table)
+    show(output, {**last, "nodes": answers}, CapacityReply, capacity_table)
     end(of_counts(last["summary"]), wanted=exit_code)
 
 

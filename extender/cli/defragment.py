@@ -1,12 +1,12 @@
 """`numa-extender defragment`."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from extender.answers.defragment import DefragmentReply
 from extender.answers.words import plural
 from extender.cli.advice import advise, next_text, notes_text, one_pod
 from extender.cli.client import ExtenderClient, client_options, complete_node
@@ -40,21 +40,21 @@ def defragment(
     pods = one_pod(files)
     question = {"pod": pods[0].document, "nodes": list(nodes) or None, "priority": priority, "max_moves": max_moves}
     with naming_what_was_typed(pods, nodes=nodes):
-        advise(client, "defragment", question, _table if form == "table" else _objects, output)
+        advise(client, "defragment", question, DefragmentReply, _table if form == "table" else _objects, output)
 
 
-def _objects(answer: Any) -> Text:  # noqa: ANN401 - JSON
-    return Text(answer["objects"].rstrip() or "# no move gains a copy")
+def _objects(answer: DefragmentReply) -> Text:
+    return Text(answer.objects.rstrip() or "# no move gains a copy")
 
 
-def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
+def _table(answer: DefragmentReply) -> RenderableType:
     table = new_table("moves", "copies", "", "largest request", "the moves of this step")
-    most = max((point["copies"] for point in answer["curve"]), default=0)
-    for point in answer["curve"]:
-        moves = "\n".join(f"{each['pod']}: {each['node']} to {each['to']}" for each in point["evictions"])
-        bar = "█" * round(20 * point["copies"] / most) if most else ""
-        largest = plural(point["largest_cpus"], "CPU")
-        table.add_row(str(point["moves"]), str(point["copies"]), bar, largest, Text(moves or "now"))
-    is_flat = len(answer["curve"]) == 1
+    most = max((point.copies for point in answer.curve), default=0)
+    for point in answer.curve:
+        moves = "\n".join(f"{each.pod}: {each.node} to {each.to}" for each in point.evictions)
+        bar = "█" * round(20 * point.copies / most) if most else ""
+        largest = plural(point.largest_cpus, "CPU")
+        table.add_row(str(point.moves), str(point.copies), bar, largest, Text(moves or "now"))
+    is_flat = len(answer.curve) == 1
     last = Text("no move gains a copy") if is_flat else next_text("add --as evictions to print the Eviction objects")
-    return Group(pod_line(answer), table, notes_text(answer), last)
+    return Group(pod_line(answer.pod), table, notes_text(answer.notes), last)

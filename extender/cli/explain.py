@@ -2,6 +2,7 @@
 
 import click
 
+from extender.api.records.decision_models import PodDecision
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.output import output_option, show
 from extender.cli.render import decision_text
@@ -32,7 +33,7 @@ def explain(context: click.Context, *, pod: str, node: str | None, output: str, 
     decision = exact[0]
     if node is not None:
         decision = client.get(f"/v1/pods/{decision['pod']['uid']}/decision", {"node": node})
-    show(output, decision, decision_text)
+    show(output, decision, PodDecision, decision_text)
 
 
 def _names(pod: dict[str, str]) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """`numa-extender make-room`."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from extender.answers.make_room import MakeRoomReply
 from extender.cli.advice import advise, next_text, notes_text, one_pod
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.output import output_option
@@ -52,37 +53,39 @@ def make_room(
     limits = {"nodes": list(nodes) or None, "priority": priority, "max_evictions": max_evictions}
     question = {"pod": pods[0].document, **limits}
     with naming_what_was_typed(pods, nodes=nodes):
-        advise(client, "make-room", question, _table if form == "table" else _first(form), output)
+        advise(client, "make-room", question, MakeRoomReply, _table if form == "table" else _first(form), output)
 
 
-def _first(form: str) -> Any:  # noqa: ANN401 - a renderer
+def _first(form: str) -> Callable[[MakeRoomReply], Text]:
     """A renderer of the first plan in this form."""
-    key = {"evictions": "objects", "script": "script"}[form]
 
-    def render(answer: Any) -> Text:  # noqa: ANN401 - JSON
-        return Text(answer["plans"][0][key].rstrip() if answer["plans"] else "# no plan was found", no_wrap=True)
+    def render(answer: MakeRoomReply) -> Text:
+        if not answer.plans:
+            return Text("# no plan was found")
+        plan = answer.plans[0]
+        return Text((plan.objects if form == "evictions" else plan.script).rstrip(), no_wrap=True)
 
     return render
 
 
-def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
+def _table(answer: MakeRoomReply) -> RenderableType:
     table = new_table("plan", "evict", "from", "priority", "its replacement goes to")
-    for number, plan in enumerate(answer["plans"], start=1):
-        for row, each in enumerate(plan["evictions"]):
-            where = each["to"] + (f", NUMA {','.join(map(str, each['numa']))}" if each["numa"] else "")
+    for number, plan in enumerate(answer.plans, start=1):
+        for row, each in enumerate(plan.evictions):
+            where = each.to + (f", NUMA {','.join(map(str, each.numa))}" if each.numa else "")
             first = str(number) if row == 0 else ""
-            table.add_row(first, Text(each["pod"]), Text(each["node"]), str(each["priority"]), Text(where))
-        placement = "; ".join(f"{name}: {placement_line(p)}" for name, p in plan["containers"].items())
-        table.add_row("", Text("then the pod fits", "green"), Text(plan["node"]), "", Text(placement, "green"))
-        if plan is not answer["plans"][-1]:
+            table.add_row(first, Text(each.pod), Text(each.node), str(each.priority), Text(where))
+        placement = "; ".join(f"{name}: {placement_line(p)}" for name, p in plan.containers.items())
+        table.add_row("", Text("then the pod fits", "green"), Text(plan.node), "", Text(placement, "green"))
+        if plan is not answer.plans[-1]:
             table.add_section()
-    head = pod_line(answer)
-    if answer["result"] == "fits":
-        plan = answer["plans"][0]
-        placement = "; ".join(f"{name}: {placement_line(p)}" for name, p in plan["containers"].items())
-        return Group(head, Text(f"no eviction is needed: {plan['node']} aligns it now: {placement}", "green"))
-    if answer["result"] == "none":
-        text = "no plan was found" if answer["complete"] else "no plan was found before the limit of tries"
-        blocked = [Text(f"  {reason}") for reason in answer["blocked"]]
-        return Group(head, Text(f"{text} ({answer['searched']} tried)", "red"), *blocked, notes_text(answer))
-    return Group(head, table, notes_text(answer), next_text("add --as script to print the commands of plan 1"))
+    head = pod_line(answer.pod)
+    if answer.result == "fits":
+        plan = answer.plans[0]
+        placement = "; ".join(f"{name}: {placement_line(p)}" for name, p in plan.containers.items())
+        return Group(head, Text(f"no eviction is needed: {plan.node} aligns it now: {placement}", "green"))
+    if answer.result == "none":
+        text = "no plan was found" if answer.complete else "no plan was found before the limit of tries"
+        blocked = [Text(f"  {reason}") for reason in answer.blocked]
+        return Group(head, Text(f"{text} ({answer.searched} tried)", "red"), *blocked, notes_text(answer.notes))
+    return Group(head, table, notes_text(answer.notes), next_text("add --as script to print the commands of plan 1"))

@@ -4,6 +4,7 @@ from urllib.parse import quote
 
 import click
 
+from extender.api.nodes.models import NodeDetail
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.output import output_option, show
 from extender.cli.render_map import node_map
@@ -15,4 +16,4 @@ from extender.cli.render_map import node_map
 @client_options
 def map_(*, node: str, output: str, client: ExtenderClient) -> None:
     """Show the NUMA map of NODE: sockets, NUMA nodes, CPUs by pod, memory and devices."""
-    show(output, client.get(f"/v1/nodes/{quote(node, safe='')}"), node_map)
+    show(output, client.get(f"/v1/nodes/{quote(node, safe='')}"), NodeDetail, node_map)

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from extender.api.nodes.models import NodeSummary
 from extender.cli.client import ExtenderClient, client_options
 from extender.cli.output import output_option, show
 from extender.cli.render import nodes_table
@@ -32,7 +33,7 @@ def nodes(
     filters: dict[str, str | int] = {"name": name, "min_free_cpus": min_free_cpus}
     if policy is not None:
         filters["policy"] = policy
-    show(output, _all(client, filters), nodes_table)
+    show(output, _all(client, filters), list[NodeSummary], nodes_table)
 
 
 def _all(client: ExtenderClient, filters: dict[str, str | int]) -> list[Any]:

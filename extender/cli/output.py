@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 import orjson
 import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -17,6 +18,7 @@ from rich.segment import Segment
 from node_exporter.visible import underlying, visible
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 WIDTH: Final = 110
 """Width in columns if the output is not a terminal."""
 
@@ -33,16 +35,25 @@ def output_option(command: F) -> F:
     )(command)
 
 
-def show(output: str, answer: Any, *tables: Callable[[Any], RenderableType]) -> None:  # noqa: ANN401 - JSON
-    """Print *answer*. For a table, print the results of *tables* one below the other."""
+def show(output: str, answer: Any, kind: type[T], *tables: Callable[[T], RenderableType]) -> None:  # noqa: ANN401 - JSON
+    """Print *answer*, a JSON document. For tables, read it as *kind* and print them one below the other."""
     if output == "json":
         sys.stdout.write(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode() + "\n")
     elif output == "yaml":
         yaml.safe_dump(answer, sys.stdout, sort_keys=False, allow_unicode=True)
     else:
         console = console_for()
+        read = reply_of(answer, kind)
         for table in tables:
-            console.print(table(answer))
+            console.print(table(read))
+
+
+def reply_of(answer: Any, kind: type[T]) -> T:  # noqa: ANN401 - JSON
+    """*answer* as its type. Raises ClickException if it is of another release."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise click.ClickException(f"the extender's answer is of another release, use -o json: {error}") from None
 
 
 class _Console(Console):

@@ -15,7 +15,7 @@ from extender.cli.questions import (
     nodes_of,
     read_manifests,
 )
-from extender.cli.render import plan_table
+from extender.cli.render import WholePlan, plan_table
 
 
 @click.command(short_help="Show where each pod of a list would go.")
@@ -46,5 +46,5 @@ def plan(
     }
     with naming_what_was_typed(manifests, **nodes):
         *pods, last = client.lines("/v1/plan", question)
-    show(output, {**last, "pods": pods}, plan_table)
+    show(output, {**last, "pods": pods}, WholePlan, plan_table)
     end(of_plan(last["summary"]), wanted=exit_code)

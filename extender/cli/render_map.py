@@ -4,19 +4,19 @@ Each CPU is one character, so that the map can be read without colours: `·` fre
 The legend is below the map. A column is a core, with its threads one below the other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from string import ascii_letters
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
+from extender.api.nodes.models import DeviceView, HolderView, NodeDetail, NUMANodeView
 from extender.cli.render_pools import ids_of, pools_tree
 from extender.cli.units import amount, short
 
-Json = Mapping[str, Any]
 CORES_A_LINE: Final = 64
 BAR: Final = 32
 FREE, RESERVED, SHARED = "·", "-", "="
@@ -26,20 +26,20 @@ _COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "
 class _Holders:
     """Assigns a letter and a colour to each pod with exclusive resources."""
 
-    def __init__(self, holders: Sequence[Json]) -> None:
+    def __init__(self, holders: Sequence[HolderView]) -> None:
         marks = cycle(ascii_letters)
         colours = cycle(_COLOURS)
         self.by_pod: dict[str, tuple[str, str]] = {}
         self.names: dict[str, str] = {}
-        self.held: dict[str, list[Json]] = {}
+        self.held: dict[str, list[HolderView]] = {}
         self.cpus: dict[int, str] = {}
         for holder in holders:
-            uid = holder["pod_uid"]
+            uid = holder.pod_uid
             if uid not in self.by_pod:
                 self.by_pod[uid] = next(marks), next(colours)
-                self.names[uid] = f"{holder['namespace']}/{holder['pod']}" if holder["pod"] else uid
+                self.names[uid] = f"{holder.namespace}/{holder.pod}" if holder.pod else uid
             self.held.setdefault(uid, []).append(holder)
-            for cpu in ids_of(holder["cpus"]):
+            for cpu in ids_of(holder.cpus):
                 self.cpus[cpu] = uid
 
     def cpu(self, cpu: int) -> tuple[str, str] | None:
@@ -48,78 +48,78 @@ class _Holders:
         return None if uid is None else self.by_pod[uid]
 
 
-def node_map(node: Json) -> RenderableType:
+def node_map(node: NodeDetail) -> RenderableType:
     """The map of a node, given as `NodeDetail`."""
-    head = Text(f"{node['name']}  ", style="bold")
-    head.append(f"{node['kubelet_version'] or 'kubelet unknown'}  ", style="")
-    if node["resource_policy"]:
+    head = Text(f"{node.name}  ", style="bold")
+    head.append(f"{node.kubelet_version or 'kubelet unknown'}  ", style="")
+    if node.resource_policy:
         return _policy_map(node, head)
-    if not node["topology"]:
-        problems = "\n".join(f"  {each['path']}: {each['reason']}" for each in node["problem_list"])
+    if not node.topology:
+        problems = "\n".join(f"  {each.path}: {each.reason}" for each in node.problem_list)
         return head.append(f"no map: too little is known of the node\n{problems}", style="")
-    head.append(f"{node['topology_policy']}/{node['topology_scope']}  ", style="")
-    head.append(f"{node['free_cpus']} of {node['cpus']} CPUs free  {node['certainty']}", style="")
-    holders = _Holders(sorted(node["holders"], key=_order))
-    numa = {each["id"]: each for each in node["topology"]}
+    head.append(f"{node.topology_policy}/{node.topology_scope}  ", style="")
+    head.append(f"{node.free_cpus} of {node.cpus} CPUs free  {node.certainty}", style="")
+    holders = _Holders(sorted(node.holders, key=_order))
+    numa = {each.id: each for each in node.topology}
     panels = []
     shown: set[int] = set()
-    for socket in node["sockets"]:
-        ids = [i for i in socket["numa"] if i not in shown]
+    for socket in node.sockets:
+        ids = [i for i in socket.numa if i not in shown]
         shown |= set(ids)
-        panels.append(_panel(f"socket {socket['id']}", [numa[i] for i in ids], node, holders))
+        panels.append(_panel(f"socket {socket.id}", [numa[i] for i in ids], node, holders))
     if rest := [numa[i] for i in sorted(numa.keys() - shown)]:
         panels.append(_panel("without CPUs", rest, node, holders))
     return Group(head, *panels, _legend(holders))
 
 
-def _policy_map(node: Json, head: Text) -> RenderableType:
+def _policy_map(node: NodeDetail, head: Text) -> RenderableType:
     """The map of a node on which the NRI topology-aware policy places containers."""
-    head.append(f"NRI topology-aware  {node['certainty']}", style="")
-    problems = "".join(f"\n  {each['path']}: {each['reason']}" for each in node["problem_list"])
-    if not node["pools"]:
+    head.append(f"NRI topology-aware  {node.certainty}", style="")
+    problems = "".join(f"\n  {each.path}: {each.reason}" for each in node.problem_list)
+    if not node.pools:
         return head.append(f"\nits pools are not known{problems}", style="")
-    if node["pools"][0]["containers"] is None:
+    if node.pools[0].containers is None:
         head.append("\nonly what the plugin publishes is known: no CPU ids, no containers", style="yellow")
     return Group(head.append(problems, style=""), pools_tree(node))
 
 
-def _order(holder: Json) -> tuple[str, int, str]:
+def _order(holder: HolderView) -> tuple[str, int, str]:
     """Sort key of holders: by name, with `worker-9` before `worker-10`."""
-    name = f"{holder['namespace']}/{holder['pod']}" if holder["pod"] else holder["pod_uid"]
+    name = f"{holder.namespace}/{holder.pod}" if holder.pod else holder.pod_uid
     return name.rstrip("0123456789"), len(name), name
 
 
-def _panel(title: str, nodes: Sequence[Json], node: Json, holders: _Holders) -> Panel:
+def _panel(title: str, nodes: Sequence[NUMANodeView], node: NodeDetail, holders: _Holders) -> Panel:
     parts = [_numa(each, node, holders) for each in nodes]
     return Panel(Group(*parts), title=title, title_align="left", expand=False)
 
 
-def _numa(numa: Json, node: Json, holders: _Holders) -> Text:
-    room = numa["free_room"]
-    text = Text(f"NUMA {numa['id']}", style="bold")
-    largest = [f"{room['cpus']} CPUs"] if node["cpu_policy"] == "static" else []
-    largest += [amount(size) for kind, size in room["memory"].items() if kind == "memory"]
-    largest += [f"{count} {short(resource)}" for resource, count in room["devices"].items()]
+def _numa(numa: NUMANodeView, node: NodeDetail, holders: _Holders) -> Text:
+    room = numa.free_room
+    text = Text(f"NUMA {numa.id}", style="bold")
+    largest = [f"{room.cpus} CPUs"] if node.cpu_policy == "static" else []
+    largest += [amount(size) for kind, size in room.memory.items() if kind == "memory"]
+    largest += [f"{count} {short(resource)}" for resource, count in room.devices.items()]
     text.append(f"  largest request: {', '.join(largest)}\n" if largest else "\n", style="")
     text.append_text(_cpus(numa, node, holders))
-    for kind, memory in sorted(numa["memory"].items(), key=lambda item: item[0] != "memory"):
-        if memory["total"]:
-            text.append_text(_bar(kind, memory["allocatable"], memory["free"]))
-    if not numa["memory"]:
-        text.append(f"  memory {amount(numa['memory_bytes'])}, not counted per NUMA node\n", style="")
-    for resource, devices in node["device_list"].items():
-        own = [device for device in devices if numa["id"] in (device["numa"] or ())]
+    for kind, memory in sorted(numa.memory.items(), key=lambda item: item[0] != "memory"):
+        if memory.total:
+            text.append_text(_bar(kind, memory.allocatable, memory.free))
+    if not numa.memory:
+        text.append(f"  memory {amount(numa.memory_bytes)}, not counted per NUMA node\n", style="")
+    for resource, devices in node.device_list.items():
+        own = [device for device in devices if numa.id in (device.numa or ())]
         if own:
             text.append_text(_devices(resource, own, holders))
     return text
 
 
-def _cpus(numa: Json, node: Json, holders: _Holders) -> Text:
+def _cpus(numa: NUMANodeView, node: NodeDetail, holders: _Holders) -> Text:
     """One line for each thread of the cores, `CORES_A_LINE` cores in a line."""
-    reserved, free = set(ids_of(numa["reserved_cpus"])), set(ids_of(numa["free_cpus"]))
-    static = node["cpu_policy"] == "static"
+    reserved, free = set(ids_of(numa.reserved_cpus)), set(ids_of(numa.free_cpus))
+    static = node.cpu_policy == "static"
     text = Text()
-    cores = numa["cores"]
+    cores = numa.cores
     for start in range(0, len(cores), CORES_A_LINE):
         row = cores[start : start + CORES_A_LINE]
         for thread in range(max(map(len, row))):
@@ -152,12 +152,12 @@ def _bar(kind: str, total: int, free: int) -> Text:
     return text
 
 
-def _devices(resource: str, devices: Sequence[Json], holders: _Holders) -> Text:
+def _devices(resource: str, devices: Sequence[DeviceView], holders: _Holders) -> Text:
     text = Text("  ")
     for device in devices:
-        mark, colour = holders.by_pod.get(device["held_by"] or "", (FREE, "dim"))
-        text.append("!" if not device["healthy"] else mark, style="red" if not device["healthy"] else colour)
-    free = sum(device["healthy"] and device["held_by"] is None for device in devices)
+        mark, colour = holders.by_pod.get(device.held_by or "", (FREE, "dim"))
+        text.append("!" if not device.healthy else mark, style="red" if not device.healthy else colour)
+    free = sum(device.healthy and device.held_by is None for device in devices)
     text.append(f" {resource}: {free} of {len(devices)} free\n", style="")
     return text
 
@@ -171,8 +171,8 @@ def _legend(holders: _Holders) -> Text:
     return text
 
 
-def _held(holder: Json) -> str:
-    parts = [f"CPUs {holder['cpus']}"] if holder["cpus"] else []
-    parts += [f"{amount(b['size'])} {b['type']} on NUMA {','.join(map(str, b['numa']))}" for b in holder["memory"]]
-    parts += [", ".join(ids) for ids in holder["devices"].values()]
-    return f"{holder['container'] or 'pod'} {', '.join(parts) or 'nothing exclusive'}"
+def _held(holder: HolderView) -> str:
+    parts = [f"CPUs {holder.cpus}"] if holder.cpus else []
+    parts += [f"{amount(b.size)} {b.type} on NUMA {','.join(map(str, b.numa))}" for b in holder.memory]
+    parts += [", ".join(ids) for ids in holder.devices.values()]
+    return f"{holder.container or 'pod'} {', '.join(parts) or 'nothing exclusive'}"

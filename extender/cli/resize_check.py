@@ -1,12 +1,12 @@
 """`numa-extender resize-check`."""
 
 import json
-from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from extender.answers.resize_check import ResizeCheckReply
 from extender.answers.words import plural
 from extender.cli.advice import advise, next_text, notes_text, placement_text
 from extender.cli.client import ExtenderClient, client_options
@@ -29,32 +29,32 @@ def resize_check(
     Nothing in the cluster changes.
     """
     question = {"pod": pod, "container": container, "cpu": cpu, "memory": memory}
-    advise(client, "resize-check", question, _table, output)
+    advise(client, "resize-check", question, ResizeCheckReply, _table, output)
 
 
-def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
-    changes = ", ".join(f"{name} {answer['before'][name]} to {amount}" for name, amount in answer["after"].items())
-    head = Text(f"{answer['pod']} on {answer['node']}, container {answer['container']}: {changes}\n")
-    if answer["result"] == "fits":
+def _table(answer: ResizeCheckReply) -> RenderableType:
+    changes = ", ".join(f"{name} {answer.before[name]} to {amount}" for name, amount in answer.after.items())
+    head = Text(f"{answer.pod} on {answer.node}, container {answer.container}: {changes}\n")
+    if answer.result == "fits":
         head.append("✓ fits in place", "green")
     else:
-        head.append(f"✗ {answer['result']}", "red").append(f": {answer['reason']}", "")
-    if answer["exclusive_cpus"]:
-        head.append(f"\nthe container keeps its CPUs {answer['exclusive_cpus']}", "")
+        head.append(f"✗ {answer.result}", "red").append(f": {answer.reason}", "")
+    if answer.exclusive_cpus:
+        head.append(f"\nthe container keeps its CPUs {answer.exclusive_cpus}", "")
     table = new_table("if recreated on", "placement, or why not")
-    own = answer["recreated"]
-    table.add_row(Text(f"{own['node']} (its own)"), Text(placement_text(own)))
-    for each in answer["elsewhere"]:
-        table.add_row(Text(each["node"]), Text(placement_text(each)))
-    others = answer["other_nodes"]
+    own = answer.recreated
+    table.add_row(Text(f"{own.node} (its own)"), Text(placement_text(own)))
+    for each in answer.elsewhere:
+        table.add_row(Text(each.node), Text(placement_text(each)))
+    others = answer.other_nodes
     count = Text(f"{plural(others, 'other node')} {'admits' if others == 1 else 'admit'} it")
-    return Group(head, table, count, *([notes_text(answer)] if answer["notes"] else []), _next(answer))
+    return Group(head, table, count, *([notes_text(answer.notes)] if answer.notes else []), _next(answer))
 
 
-def _next(answer: Any) -> Text:  # noqa: ANN401 - JSON
-    if answer["result"] != "fits":
+def _next(answer: ResizeCheckReply) -> Text:
+    if answer.result != "fits":
         return next_text("change the request in the pod's controller, which recreates the pod")
-    namespace, name = answer["pod"].split("/")
-    amounts = {"requests": answer["after"], "limits": answer["limits"]}
-    patch = {"spec": {"containers": [{"name": answer["container"], "resources": amounts}]}}
+    namespace, name = answer.pod.split("/")
+    amounts = {"requests": answer.after, "limits": answer.limits}
+    patch = {"spec": {"containers": [{"name": answer.container, "resources": amounts}]}}
     return next_text(f"kubectl patch pod {name} -n {namespace} --subresource resize -p '{json.dumps(patch)}'")

@@ -1,12 +1,12 @@
 """`numa-extender restart-check`."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from extender.answers.restart_check import NodeAction, RestartCheckReply, RestartedNodeInfo, RestartedPodInfo
 from extender.answers.words import plural
 from extender.cli.advice import advise, next_text, notes_text
 from extender.cli.client import ExtenderClient, client_options, complete_node
@@ -14,7 +14,7 @@ from extender.cli.output import output_option
 from extender.cli.questions import kubelet_options, kubelet_settings, switches
 from extender.cli.render import new_table
 
-_ACTIONS = {
+_ACTIONS: Mapping[NodeAction, tuple[str, str]] = {
     "restart": ("✓ restart", "green"),
     "drain-first": ("! drain first", "yellow"),
     "drain-and-delete-files": ("! drain, delete files", "yellow"),
@@ -55,27 +55,28 @@ def restart_check(
         "rules": switches(rules),
         "reboot": reboot,
     }
-    advise(client, "restart-check", question, _table, output)
+    advise(client, "restart-check", question, RestartCheckReply, _table, output)
 
 
-def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
+def _table(answer: RestartCheckReply) -> RenderableType:
     table = new_table("node", "do this", "pod", "what happens to it", "would go to")
-    for node in answer["nodes"]:
-        mark, style = _ACTIONS[node["action"]]
-        first = Text(node["node"]), Text(mark, style)
-        lines = [*_node_lines(node), *((pod["pod"], _fate(pod), pod["elsewhere"] or "") for pod in node["pods"])]
-        for number, (pod, fate, instead) in enumerate(lines or [("", _kept(node["kept"]), "")]):
+    for node in answer.nodes:
+        mark, style = _ACTIONS[node.action]
+        first = Text(node.node), Text(mark, style)
+        lines = [*_node_lines(node), *((pod.pod, _fate(pod), pod.elsewhere or "") for pod in node.pods)]
+        for number, (pod, fate, instead) in enumerate(lines or [("", _kept(node.kept), "")]):
             table.add_row(*(first if number == 0 else ("", "")), Text(pod), Text(fate), Text(instead))
-    summary = answer["summary"]
-    counts = ", ".join(f"{summary[key]} {text}" for key, text in _RESULTS.items() if summary[key])
-    last = Text(f"{plural(summary['pods'], 'pod')}: {counts or 'none'}")
-    return Group(table, last, notes_text(answer), *_next(answer["nodes"]))
+    summary = answer.summary
+    results = {"kept": summary.kept, "moved": summary.moved, "may fail": summary.may_fail, "fail": summary.fails}
+    counts = ", ".join(f"{count} {result}" for result, count in results.items() if count)
+    last = Text(f"{plural(summary.pods, 'pod')}: {counts or 'none'}")
+    return Group(table, last, notes_text(answer.notes), *_next(answer.nodes))
 
 
-def _next(nodes: Any) -> Iterator[Text]:  # noqa: ANN401 - JSON
+def _next(nodes: Iterable[RestartedNodeInfo]) -> Iterator[Text]:
     """What to do with the first node of the list that is not done by a restart alone."""
-    if node := next((each for each in nodes if each["action"].startswith("drain")), None):
-        name, files = node["node"], " and ".join(file["file"] for file in node["refused_files"])
+    if node := next((each for each in nodes if each.action.startswith("drain")), None):
+        name, files = node.node, " and ".join(file.file for file in node.refused_files)
         delete = f"delete {files} in the kubelet's directory, " if files else ""
         yield next_text(
             f"kubectl drain {name} --ignore-daemonsets; then {delete}restart its kubelet; kubectl uncordon {name}"
@@ -86,19 +87,16 @@ def _kept(count: int) -> str:
     return "no pod holds anything" if not count else f"{plural(count, 'pod')} {'is' if count == 1 else 'are'} kept"
 
 
-_RESULTS = {"kept": "kept", "moved": "moved", "may_fail": "may fail", "fails": "fail"}
+def _node_lines(node: RestartedNodeInfo) -> list[tuple[str, str, str]]:
+    lines = [("", node.error, "")] if node.error else []
+    return lines + [("", f"{file.file}: {file.reason}", "") for file in node.refused_files]
 
 
-def _node_lines(node: Any) -> list[tuple[str, str, str]]:  # noqa: ANN401 - JSON
-    lines = [("", node["error"], "")] if node["error"] else []
-    return lines + [("", f"{file['file']}: {file['reason']}", "") for file in node["refused_files"]]
-
-
-def _fate(pod: Any) -> str:  # noqa: ANN401 - JSON
-    if pod["result"] in ("fails", "may-fail"):
-        return f"✗ {pod['result'].replace('-', ' ')}: {pod['reason']}: {pod['message']}"
-    if pod["result"] == "moved":
-        if pod["cpus_before"] == pod["cpus_after"]:
-            return f"keeps its CPUs {pod['cpus_before'] or ''}".rstrip() + ", but not its memory"
-        return f"moves from CPUs {pod['cpus_before'] or 'shared'} to {pod['cpus_after'] or 'shared'}"
-    return f"kept{', CPUs ' + pod['cpus_before'] if pod['cpus_before'] else ''}"
+def _fate(pod: RestartedPodInfo) -> str:
+    if pod.result in ("fails", "may-fail"):
+        return f"✗ {pod.result.replace('-', ' ')}: {pod.reason}: {pod.message}"
+    if pod.result == "moved":
+        if pod.cpus_before == pod.cpus_after:
+            return f"keeps its CPUs {pod.cpus_before or ''}".rstrip() + ", but not its memory"
+        return f"moves from CPUs {pod.cpus_before or 'shared'} to {pod.cpus_after or 'shared'}"
+    return f"kept{', CPUs ' + pod.cpus_before if pod.cpus_before else ''}"

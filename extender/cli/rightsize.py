@@ -1,11 +1,10 @@
 """`numa-extender rightsize`."""
 
-from typing import Any
-
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from extender.answers.rightsize import RightsizeReply
 from extender.answers.words import plural
 from extender.cli.advice import advise, next_text, notes_text
 from extender.cli.client import ExtenderClient, client_options, complete_node
@@ -25,24 +24,24 @@ def rightsize(*, nodes: tuple[str, ...], limit: int, output: str, client: Extend
 
     Nothing in the cluster changes.
     """
-    advise(client, "rightsize", {"nodes": list(nodes) or None, "limit": limit}, _table, output)
+    advise(client, "rightsize", {"nodes": list(nodes) or None, "limit": limit}, RightsizeReply, _table, output)
 
 
-def _table(answer: Any) -> RenderableType:  # noqa: ANN401 - JSON
+def _table(answer: RightsizeReply) -> RenderableType:
     table = new_table("pods", "such as", "request", "instead", "which is", "aligned copies")
-    for each in answer["suggestions"]:
-        request = f"{each['before']} {each['resource']}"
-        copies = f"{each['copies_before']} to {each['copies_after']}"
-        boundary = Text(each["boundary"])
-        table.add_row(str(each["pods"]), Text(each["examples"][0]), request, each["after"], boundary, copies)
-    last = [Text(f"{plural(answer['found'], 'suggestion')} for {plural(answer['shapes'], 'shape')} of pods")]
-    last.append(notes_text(answer))
-    if answer["suggestions"]:
-        first = answer["suggestions"][0]
+    for each in answer.suggestions:
+        request = f"{each.before} {each.resource}"
+        copies = f"{each.copies_before} to {each.copies_after}"
+        boundary = Text(each.boundary)
+        table.add_row(str(each.pods), Text(each.examples[0]), request, each.after, boundary, copies)
+    last = [Text(f"{plural(answer.found, 'suggestion')} for {plural(answer.shapes, 'shape')} of pods")]
+    last.append(notes_text(answer.notes))
+    if answer.suggestions:
+        first = answer.suggestions[0]
         last.append(
             next_text(
-                f"numa-extender resize-check {first['examples'][0]} --container {first['container']} "
-                f"--{first['resource']} {first['after']}"
+                f"numa-extender resize-check {first.examples[0]} --container {first.container} "
+                f"--{first.resource} {first.after}"
             )
         )
     return Group(table, *last)

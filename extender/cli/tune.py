@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from extender.answers.tune import TunedConfiguration, TuneReply
 from extender.answers.words import plural
 from extender.cli.advice import advise, next_text, notes_text
 from extender.cli.client import ExtenderClient, client_options, complete_node
@@ -60,30 +60,28 @@ def tune(
         "configurations": configurations,
     }
     with naming_what_was_typed(pods, nodes=nodes):
-        advise(client, "tune", question, lambda answer: _table(answer, is_long=patches), output)
+        advise(client, "tune", question, TuneReply, lambda answer: _table(answer, is_long=patches), output)
 
 
-def _table(answer: Any, *, is_long: bool) -> RenderableType:  # noqa: ANN401 - JSON
+def _table(answer: TuneReply, *, is_long: bool) -> RenderableType:
     table = new_table("configuration", "admitted", "aligned", "split", "refused", "stranded", "at the restart")
     table.columns[0].no_wrap = True
-    for each in answer["configurations"]:
-        lines = [_setting(name, value or "(none)") for name, value in each["change"].items()]
-        if each["guarantee_ends"]:
-            lines.append(f"! ends the guarantee on {plural(each['guarantee_ends'], 'node')}")
+    for each in answer.configurations:
+        lines = [_setting(name, value or "(none)") for name, value in each.change.items()]
+        if each.guarantee_ends:
+            lines.append(f"! ends the guarantee on {plural(each.guarantee_ends, 'node')}")
         change = "\n".join(lines)
-        spread = f" ({each['admitted_least']}-{each['admitted_most']})"
-        admitted = f"{each['admitted']}{spread if each['admitted_least'] != each['admitted_most'] else ''}"
-        numbers = (str(each[key]) for key in ("aligned", "split", "refused"))
-        table.add_row(
-            Text(change or "as it is"), admitted, *numbers, plural(each["stranded_cpus"], "CPU"), _restart(each)
-        )
+        spread = f" ({each.admitted_least}-{each.admitted_most})"
+        admitted = f"{each.admitted}{spread if each.admitted_least != each.admitted_most else ''}"
+        numbers = map(str, (each.aligned, each.split, each.refused))
+        table.add_row(Text(change or "as it is"), admitted, *numbers, plural(each.stranded_cpus, "CPU"), _restart(each))
     head = ", ".join(
         (
-            f"{plural(answer['pods'], 'pod')} on {plural(answer['nodes'], 'node')}",
-            f"{plural(answer['tried'], 'configuration')} tried",
+            f"{plural(answer.pods, 'pod')} on {plural(answer.nodes, 'node')}",
+            f"{plural(answer.tried, 'configuration')} tried",
         )
     )
-    parts: list[RenderableType] = [Text(f"{head}, seed {answer['seed']}"), table, notes_text(answer)]
+    parts: list[RenderableType] = [Text(f"{head}, seed {answer.seed}"), table, notes_text(answer.notes)]
     return Group(*parts, *(_patches(answer) if is_long else [next_text("add --patches to print the changes")]))
 
 
@@ -93,22 +91,22 @@ def _setting(name: str, value: str) -> str:
     return text if len(text) <= WIDTH else f"{name}\n  ={value}"
 
 
-def _patches(answer: Any) -> Iterator[Text]:  # noqa: ANN401 - JSON
+def _patches(answer: TuneReply) -> Iterator[Text]:
     """Each configuration's changes as documents, with the nodes that need them."""
-    for each in answer["configurations"]:
-        name = ", ".join(f"{name}={value or '(none)'}" for name, value in each["change"].items())
-        for patch in each["patches"]:
-            some = ", ".join(patch["nodes"][:MAX_NAMES])
-            more = len(patch["nodes"]) - MAX_NAMES
+    for each in answer.configurations:
+        name = ", ".join(f"{name}={value or '(none)'}" for name, value in each.change.items())
+        for patch in each.patches:
+            some = ", ".join(patch.nodes[:MAX_NAMES])
+            more = len(patch.nodes) - MAX_NAMES
             nodes = f"{some} and {more} more" if more > 0 else some
-            yield Text(f"---\n# {name}\n# nodes: {nodes}\n{patch['patch'].rstrip()}")
+            yield Text(f"---\n# {name}\n# nodes: {nodes}\n{patch.patch.rstrip()}")
 
 
-def _restart(each: Any) -> str:  # noqa: ANN401 - JSON
-    restart = each["restart"]
+def _restart(each: TunedConfiguration) -> str:
+    restart = each.restart
     if restart is None:
         return ""
-    parts = [f"{plural(restart['pods_to_drain'], 'pod')} to drain"] if restart["pods_to_drain"] else []
-    parts += [f"state files refused on {plural(restart['files_refused'], 'node')}"] if restart["files_refused"] else []
-    parts += [f"{plural(restart['not_starting'], 'kubelet')} would not start"] if restart["not_starting"] else []
+    parts = [f"{plural(restart.pods_to_drain, 'pod')} to drain"] if restart.pods_to_drain else []
+    parts += [f"state files refused on {plural(restart.files_refused, 'node')}"] if restart.files_refused else []
+    parts += [f"{plural(restart.not_starting, 'kubelet')} would not start"] if restart.not_starting else []
     return ", ".join(parts) or "restart; no pod fails"

@@ -6,6 +6,7 @@ from typing import Any
 import click
 from rich.console import Group
 
+from extender.answers.what_if import WhatIfReply
 from extender.cli.client import ExtenderClient, client_options
 from extender.cli.exits import end, exit_code_option, of_counts
 from extender.cli.output import output_option, show
@@ -45,7 +46,11 @@ def what_if(
     for pod in read_manifests(files):
         with naming_what_was_typed([pod], **nodes):
             reply = client.post("/v1/what-if", {"pod": pod.document, "explain": explain, **about})
-        stories = [lambda r: Group(*(steps_text(answer) for answer in r["nodes"]))] if explain else []
-        show(output, reply, pod_line, what_if_table, *stories)
+        stories = [_stories] if explain else []
+        show(output, reply, WhatIfReply, lambda read: pod_line(read.pod), what_if_table, *stories)
         worst = max(worst, of_counts(reply["summary"]))
     end(worst, wanted=exit_code)
+
+
+def _stories(reply: WhatIfReply) -> Group:
+    return Group(*map(steps_text, reply.nodes))
