@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 
-from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.lint.context import Context, Fault
 from extender.lint.kubelet import NUMA_NODE_BYTES
@@ -17,21 +16,20 @@ from extender.lint.settings import PREFIX
 from node_exporter.__main__ import main as exporter_program
 from node_exporter.kubelet_config import effective_config
 
-EXPORTER_PATHS: Final = frozenset({"/livez", "/readyz", "/metrics"})
+VERBS: Final = frozenset(f"/scheduler/{verb}" for verb in ("filter", "prioritize", "preempt", "bind"))
+"""The routes that kube-scheduler calls. Listed here, because importing them takes seconds; a test compares them."""
+PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
+"""Of both programs."""
 
 
 def make_context(extender_program: click.Group, *, kube_minor: int, kubelet_version: str) -> Context:
     """The linter's context for these versions of Kubernetes and this version of our programs."""
     programs = {"numa-extender": extender_program, "numa-node-exporter": exporter_program}
-    paths = make_app(make_service(Settings())).openapi()["paths"]
     return Context(
         kube_minor=kube_minor,
         kubelet_version=kubelet_version,
-        routes=frozenset(path for path, calls in paths.items() if "post" in calls and path.startswith("/scheduler/")),
-        probes={
-            "numa-extender": frozenset(path for path in ("/livez", "/readyz", "/metrics") if path in paths),
-            "numa-node-exporter": EXPORTER_PATHS,
-        },
+        routes=VERBS,
+        probes=dict.fromkeys(programs, PROBES),
         defaults={f"{PREFIX}{name.upper()}": field.default for name, field in Settings.model_fields.items()},
         check_settings=check_settings,
         check_arguments=lambda program, arguments: check_arguments(programs[program], program, arguments),

@@ -1,5 +1,7 @@
 """`numa-extender lint` as it is called."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import orjson
@@ -7,6 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from extender.__main__ import main
+from extender.app import make_app, make_service
+from extender.cli.lint_knowledge import PROBES, VERBS
+from extender.config.settings import Settings
 from tests.lint.building import GONE, extender, kubelet, scheduler
 
 OURS = {"bindVerb": GONE, "preemptVerb": GONE}
@@ -97,3 +102,25 @@ def test_missing_files_are_named() -> None:
     assert result.exit_code == 1
     assert "no-such-file.yaml:0: error [unreadable]" in result.output
     assert "No such file" in result.output
+
+
+def test_the_linter_knows_the_routes_of_the_service() -> None:
+    paths = make_app(make_service(Settings())).openapi()["paths"]
+
+    assert {path for path in paths if path.startswith("/scheduler/")} == VERBS
+    assert paths.keys() >= PROBES
+
+
+def test_the_linter_does_not_load_the_service() -> None:
+    """It runs before each commit."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, extender.cli.lint; print('fastapi' in sys.modules, 'extender.app' in sys.modules)",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "False"]
