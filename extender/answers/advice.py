@@ -12,9 +12,9 @@ from extender.answers.rightsize import rightsize_documents
 from extender.answers.snapshot import Snapshot
 from extender.answers.tune import tune_documents
 from extender.scheduling.judge import Judge
-from extender.wire.replies import Reply
+from extender.wire.replies import ReplyBody
 
-ADVICE: Final[Mapping[QuestionKind, Callable[[Asked, Snapshot, Judge], Iterator[Reply]]]] = {
+ADVICE: Final[Mapping[QuestionKind, Callable[[Asked, Snapshot, Judge], Iterator[ReplyBody]]]] = {
     QuestionKind.RESIZE_CHECK: resize_check_documents,
     QuestionKind.RESTART_CHECK: restart_check_documents,
     QuestionKind.MAKE_ROOM: make_room_documents,

@@ -17,7 +17,7 @@ from extender.kubelet.resolve import resolve
 from extender.replay.alignment import alignment_of_outcomes
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import SHAPE_UID
-from extender.wire.replies import Reply
+from extender.wire.replies import ReplyBody
 from extender.wire.verdicts import Verdict, explained
 
 SINGLE_LINES: Final = 16
@@ -59,21 +59,21 @@ def _past_verdict(past: PastCall) -> Verdict:
     return explained(outcome.verdict, alignment)
 
 
-def _whole(document: Reply) -> Iterator[bytes]:
+def _whole(document: ReplyBody) -> Iterator[bytes]:
     body = msgspec.json.encode(document)
     for start in range(0, len(body), MAX_PIECE_BYTES):
         yield body[start : start + MAX_PIECE_BYTES]
 
 
-def _line(document: Reply) -> bytes:
+def _line(document: ReplyBody) -> bytes:
     return msgspec.json.encode(document) + b"\n"
 
 
-def _lines(documents: Iterable[Reply]) -> Iterator[bytes]:
+def _lines(documents: Iterable[ReplyBody]) -> Iterator[bytes]:
     return (_line(document) for document in documents)
 
 
-def _batches(documents: Iterable[Reply]) -> Iterator[bytes]:
+def _batches(documents: Iterable[ReplyBody]) -> Iterator[bytes]:
     """The documents as lines: one by one at first, then in groups."""
     batch: list[bytes] = []
     sent = 0

@@ -28,7 +28,7 @@ from extender.replay.alignment import Alignment
 from extender.replay.creation import placed_by, whole_placements
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import (
     AlignedNUMA,
     AlignmentCertain,
@@ -47,7 +47,7 @@ MAX_PLACED: Final = 50_000_000
 """Pods of a plan times nodes: limits the cost of one plan."""
 
 
-class NodeCapacity(Reply):
+class NodeCapacity(ReplyBody):
     """How many pods one node admits."""
 
     node: Annotated[str, about("Its name.")]
@@ -68,7 +68,7 @@ class NodeCapacity(Reply):
     limited_by: Annotated[CapacityLimit, about("Why no further pod fits.")]
 
 
-class RunsOut(Reply):
+class RunsOut(ReplyBody):
     """A reason why no further pod fits, and on how many nodes."""
 
     why: Annotated[str, about("A fixed text.")]
@@ -76,7 +76,7 @@ class RunsOut(Reply):
     nodes: Annotated[int, about("Number of nodes.")]
 
 
-class CapacitySummary(Reply):
+class CapacitySummary(ReplyBody):
     """Totals over all nodes of the question."""
 
     copies: Annotated[int, about("Number of pods.")]
@@ -95,20 +95,20 @@ class CapacitySummary(Reply):
     replays: Annotated[int, about("Admissions replayed; equal nodes are counted once.")]
 
 
-class CapacityEnd(Reply):
+class CapacityEnd(ReplyBody):
     """The last line, with `Accept: application/x-ndjson`."""
 
     summary: Annotated[CapacitySummary, about("Totals over all nodes.")]
 
 
-class CapacityReply(Reply):
+class CapacityReply(ReplyBody):
     """The answer. With `Accept: application/x-ndjson` it is a line for each node, and then one with `summary`."""
 
     summary: Annotated[CapacitySummary, about("Totals over all nodes.")]
     nodes: Annotated[list[NodeCapacity], about("In the order of the question; by name if it names none.")]
 
 
-class PlannedPod(Reply):
+class PlannedPod(ReplyBody):
     """One line of the stream: the node of one pod."""
 
     pod: Annotated[int, about("Number in the plan, from 0.")]
@@ -130,7 +130,7 @@ class PlannedPod(Reply):
     ]
 
 
-class PlanSummary(Reply):
+class PlanSummary(ReplyBody):
     """The end of a plan."""
 
     pods: Annotated[int, about("Pods of the plan.")]
@@ -146,7 +146,7 @@ class PlanSummary(Reply):
     per_node: Annotated[dict[str, int], about("Placed pods by node. Nodes without one are left out.")]
 
 
-class PlanEnd(Reply):
+class PlanEnd(ReplyBody):
     """The last line of the stream."""
 
     summary: Annotated[PlanSummary, about("Totals over all pods.")]

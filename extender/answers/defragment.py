@@ -17,12 +17,12 @@ from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
 from extender.questions.evictions import Evictions
 from extender.scheduling.judge import Judge
-from extender.wire.replies import Notes, Reply, about
+from extender.wire.replies import Notes, ReplyBody, about
 
 _REQUEST: Final = TypeAdapter(DefragmentRequest)
 
 
-class DefragmentPoint(Reply):
+class DefragmentPoint(ReplyBody):
     """The cluster after some moves."""
 
     moves: Annotated[int, about("Pods moved so far.")]
@@ -31,7 +31,7 @@ class DefragmentPoint(Reply):
     evictions: Annotated[list[EvictedPod], about("The moves of this step; empty: the present.")]
 
 
-class DefragmentReply(Reply):
+class DefragmentReply(ReplyBody):
     """How many copies each number of moves gains."""
 
     pod: Annotated[PodSummary, about("The pod as it was understood.")]
@@ -41,7 +41,7 @@ class DefragmentReply(Reply):
     notes: Notes
 
 
-def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
+def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `DefragmentReply`."""
     question = parse_question(_REQUEST, read_question(asked))
     workload = workload_of(asked, question.pod, "pod")

@@ -9,20 +9,20 @@ from extender.nri.comparison import PoolComparison
 from extender.nri.pool_rules import PoolRule
 from extender.questions.explain import MAX_HINTS, MAX_POOLS, AdmissionStory
 from extender.questions.suggestions import Suggestion, SuggestionKind
-from extender.wire.replies import NUMAIds, Reply, about
+from extender.wire.replies import NUMAIds, ReplyBody, about
 from extender.wire.verdicts import Verdict, explained, shown_amount
 
 _POOL_RULES: Final = ", ".join(f"`{rule.value}`" for rule in PoolRule if rule is not PoolRule.USED)
 
 
-class Hint(Reply):
+class Hint(ReplyBody):
     """NUMA nodes that could serve a request together."""
 
     numa: NUMAIds
     preferred: Annotated[bool, about("Whether it has as few NUMA nodes as the hardware allows.")]
 
 
-class HintsStep(Reply, tag_field="step", tag="hints"):
+class HintsStep(ReplyBody, tag_field="step", tag="hints"):
     """The hints of one manager for one resource."""
 
     container: Annotated[str | None, about("Null: for the pod as a whole (pod scope).")]
@@ -41,7 +41,7 @@ class HintsStep(Reply, tag_field="step", tag="hints"):
     preferred_count: Annotated[int, about("Number of preferred hints, including those that are not listed.")]
 
 
-class MergeStep(Reply, tag_field="step", tag="merge"):
+class MergeStep(ReplyBody, tag_field="step", tag="merge"):
     """The Topology Manager's merge of the hints."""
 
     container: Annotated[str | None, about("Null: for the pod as a whole (pod scope).")]
@@ -52,7 +52,7 @@ class MergeStep(Reply, tag_field="step", tag="merge"):
     why: Annotated[str, about("The rule that decided.")]
 
 
-class AllocationStep(Reply, tag_field="step", tag="allocation"):
+class AllocationStep(ReplyBody, tag_field="step", tag="allocation"):
     """What one manager allocated to one container."""
 
     container: Annotated[str, about("The container.")]
@@ -60,7 +60,7 @@ class AllocationStep(Reply, tag_field="step", tag="allocation"):
     taken: Annotated[str, about("The allocated resources.", "CPUs 8-9,24-25")]
 
 
-class ComparedPool(Reply):
+class ComparedPool(ReplyBody):
     """A pool of the NRI topology-aware policy, as the policy sees it for a container."""
 
     pool: Annotated[str, about("Its name.", "NUMA node #1")]
@@ -76,7 +76,7 @@ class ComparedPool(Reply):
     why_not: Annotated[str, about("The same in words, for people.", "memory of more NUMA nodes")]
 
 
-class PoolsStep(Reply, tag_field="step", tag="pools"):
+class PoolsStep(ReplyBody, tag_field="step", tag="pools"):
     """How the NRI topology-aware policy compares its pools for one container."""
 
     container: Annotated[str, about("The container.")]
@@ -85,7 +85,7 @@ class PoolsStep(Reply, tag_field="step", tag="pools"):
     pools_left_out: Annotated[int, about("Number of pools that are not listed.")]
 
 
-class NearestRequest(Reply):
+class NearestRequest(ReplyBody):
     """A request similar to the refused one that this node would admit now."""
 
     kind: Annotated[SuggestionKind, about("Kind of change.")]
@@ -97,7 +97,7 @@ class NearestRequest(Reply):
     verdict: Annotated[Verdict, about("The verdict for the changed request.")]
 
 
-class Explanation(Reply):
+class Explanation(ReplyBody):
     """The explanation of one verdict."""
 
     first_fault: Annotated[str | None, about("The first reason for the refusal, in one sentence; null: admitted.")]

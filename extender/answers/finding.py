@@ -9,7 +9,7 @@ from extender.kubelet.verdict import Provider
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.subjects import Subject
 from extender.wire.errors import WireError, shown
-from extender.wire.replies import Reply
+from extender.wire.replies import ReplyBody
 
 MAX_PROGRESS: Final = 100
 MAX_SHARE: Final = 0.85
@@ -17,14 +17,14 @@ MAX_SHARE: Final = 0.85
 OUT_OF_TIME: Final = "ask about fewer nodes, or raise NUMA_EXTENDER_QUESTION_SECONDS"
 
 
-class Progress(Reply):
+class Progress(ReplyBody):
     """How far a search is."""
 
     done: int
     of: int
 
 
-class ProgressLine(Reply):
+class ProgressLine(ReplyBody):
     """A line before the answer."""
 
     progress: Progress
@@ -53,7 +53,7 @@ def subjects_of(snapshot: Snapshot, names: Sequence[str] | None) -> list[Subject
     return [each for each in found if each is not None]
 
 
-def progress(done: int, of: int) -> Iterator[Reply]:
+def progress(done: int, of: int) -> Iterator[ReplyBody]:
     """A document of progress if it is time for one: at most `MAX_PROGRESS` for one question."""
     if done % (-(-of // MAX_PROGRESS) or 1) == 0:
         yield ProgressLine(progress=Progress(done=done, of=of))

@@ -23,7 +23,7 @@ from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError
-from extender.wire.replies import Notes, Reply, about
+from extender.wire.replies import Notes, ReplyBody, about
 from extender.wire.templates import find_templates
 from extender.wire.verdicts import ContainerPlacement, container_placements
 
@@ -31,7 +31,7 @@ _REQUEST: Final = TypeAdapter(MakeRoomRequest)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
 
 
-class EvictedPod(Reply):
+class EvictedPod(ReplyBody):
     """One pod to evict, and where its replacement goes."""
 
     pod: Annotated[str, about("NAMESPACE/NAME.")]
@@ -43,7 +43,7 @@ class EvictedPod(Reply):
     numa: Annotated[list[int], about("NUMA nodes on that node; empty: it holds nothing there.")]
 
 
-class RoomPlan(Reply):
+class RoomPlan(ReplyBody):
     """Evictions, and where the pod is placed after them."""
 
     node: Annotated[str, about("The node that aligns the pod afterwards.")]
@@ -67,7 +67,7 @@ class RoomPlan(Reply):
     script: Annotated[str, about("The same with kubectl, for a POSIX shell; empty: none.")]
 
 
-class MakeRoomReply(Reply):
+class MakeRoomReply(ReplyBody):
     """Plans, the cheapest first."""
 
     pod: Annotated[PodSummary, about("The pod as it was understood.")]
@@ -84,7 +84,7 @@ class MakeRoomReply(Reply):
     notes: Notes
 
 
-def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
+def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `MakeRoomReply`."""
     question = parse_question(_REQUEST, read_question(asked))
     workload = workload_of(asked, question.pod, "pod")

@@ -5,7 +5,7 @@ from typing import Annotated
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.questions.what_if import NodeWhatIf, Outcome
 from extender.replay.creation import whole_placements
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import (
     AlignedNUMA,
     AlignmentCertain,
@@ -16,7 +16,7 @@ from extender.wire.verdicts import (
 )
 
 
-class PodPlacement(Reply):
+class PodPlacement(ReplyBody):
     """Where a pod would be placed on one node, or why not."""
 
     node: Annotated[str, about("Its name.")]

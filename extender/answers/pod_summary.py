@@ -7,14 +7,14 @@ from extender.answers.notes import NEWEST_RULES, pod_notes
 from extender.kubelet.pod import ContainerKind, QOSClass
 from extender.kubelet.resolve import resolve
 from extender.scheduling.totals import format_milli, pod_requests
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 from extender.wire.workloads import PodWorkload
 
 MAX_INTEGER: Final = 2**63 - 1
 """The greatest integer that the JSON library writes. Kubernetes has no greater amounts."""
 
 
-class PodContainer(Reply):
+class PodContainer(ReplyBody):
     """The requests of one container, as the newest known kubelet reads them."""
 
     name: Annotated[str, about("Its name.")]
@@ -24,7 +24,7 @@ class PodContainer(Reply):
     devices: Annotated[dict[str, int], about("Devices by resource.")]
 
 
-class PodSummary(Reply):
+class PodSummary(ReplyBody):
     """The pod of the question, after defaulting."""
 
     kind: Annotated[str, about("Kind of the document: `Pod`, `Deployment`…")]

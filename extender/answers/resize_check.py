@@ -21,7 +21,7 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli
-from extender.wire.replies import Notes, Reply, about
+from extender.wire.replies import Notes, ReplyBody, about
 
 MAX_ELSEWHERE: Final = 5
 """How many other nodes are in one answer, the best first."""
@@ -30,7 +30,7 @@ MAX_ELSEWHERE: Final = 5
 _REQUEST: Final = TypeAdapter(ResizeCheckRequest)
 
 
-class ResizeCheckReply(Reply):
+class ResizeCheckReply(ReplyBody):
     """Whether the kubelet would accept the resize, and the alternatives."""
 
     pod: Annotated[str, about("NAMESPACE/NAME.")]
@@ -57,7 +57,7 @@ class ResizeCheckReply(Reply):
     notes: Notes
 
 
-def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
+def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """One `ResizeCheckReply`."""
     question = parse_question(_REQUEST, read_question(asked))
     texts = {"cpu": question.cpu, "memory": question.memory}

@@ -23,7 +23,7 @@ from extender.questions.subjects import Subject
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode
-from extender.wire.replies import Notes, Reply, about
+from extender.wire.replies import Notes, ReplyBody, about
 
 MAX_PLANNED_NODES: Final = 32
 """Nodes for whose pods other nodes are searched. Each search replays on all nodes."""
@@ -33,14 +33,14 @@ _REQUEST: Final = TypeAdapter(RestartCheckRequest)
 NodeAction = Literal["restart", "drain-first", "drain-and-delete-files", "does-not-start", "unknown"]
 
 
-class RefusedFileInfo(Reply):
+class RefusedFileInfo(ReplyBody):
     """A state file with which the kubelet does not start."""
 
     file: Annotated[str, about("Its name in the kubelet's directory.", "cpu_manager_state")]
     reason: Annotated[str, about("Why, in one sentence.")]
 
 
-class RestartedPodInfo(Reply):
+class RestartedPodInfo(ReplyBody):
     """What the restart does to one pod."""
 
     pod: Annotated[str, about("NAMESPACE/NAME.")]
@@ -60,7 +60,7 @@ class RestartedPodInfo(Reply):
     elsewhere: Annotated[str | None, about("The node that would admit it instead; null: none, or it need not move.")]
 
 
-class RestartedNodeInfo(Reply):
+class RestartedNodeInfo(ReplyBody):
     """What the restart does to one node."""
 
     node: Annotated[str, about("Its name.")]
@@ -83,7 +83,7 @@ class RestartedNodeInfo(Reply):
     ]
 
 
-class RestartSummary(Reply):
+class RestartSummary(ReplyBody):
     """Counts over all nodes."""
 
     nodes: Annotated[int, about("Number of nodes.")]
@@ -96,7 +96,7 @@ class RestartSummary(Reply):
     drained: Annotated[int, about("Pods to evict before the restart.")]
 
 
-class RestartCheckReply(Reply):
+class RestartCheckReply(ReplyBody):
     """What the restart does to the nodes and their pods."""
 
     nodes: Annotated[list[RestartedNodeInfo], about("The nodes, in a safe order.")]
@@ -104,7 +104,7 @@ class RestartCheckReply(Reply):
     notes: Notes
 
 
-def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
+def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `RestartCheckReply`."""
     question = parse_question(_REQUEST, read_question(asked))
     change = HypotheticalNode(

@@ -15,13 +15,13 @@ from extender.answers.words import plural
 from extender.questions.rightsize import MAX_SHAPES, Rightsize, Rightsizing
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
-from extender.wire.replies import Notes, Reply, about
+from extender.wire.replies import Notes, ReplyBody, about
 
 _REQUEST: Final = TypeAdapter(RightsizeRequest)
 MAX_EXAMPLES: Final = 3
 
 
-class RightsizeSuggestion(Reply):
+class RightsizeSuggestion(ReplyBody):
     """A smaller request of one shape of pods."""
 
     pods: Annotated[int, about("Pods of this shape.")]
@@ -37,7 +37,7 @@ class RightsizeSuggestion(Reply):
     freed: Annotated[str, about("How much less the pods would request in total.")]
 
 
-class RightsizeReply(Reply):
+class RightsizeReply(ReplyBody):
     """Suggestions, the most valuable first: by the share of copies won, times the pods."""
 
     suggestions: Annotated[list[RightsizeSuggestion], about("At most `limit`.")]
@@ -46,7 +46,7 @@ class RightsizeReply(Reply):
     notes: Notes
 
 
-def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
+def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `RightsizeReply`."""
     question = parse_question(_REQUEST, read_question(asked))
     subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))

@@ -23,7 +23,7 @@ from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.replies import Notes, Reply, about
+from extender.wire.replies import Notes, ReplyBody, about
 from extender.wire.workloads import PodWorkload
 
 _REQUEST: Final = TypeAdapter(TuneRequest)
@@ -31,7 +31,7 @@ RESTART_SHARE: Final = 0.85
 """The share of the time after which no further configuration is checked for restarts."""
 
 
-class TuneRestart(Reply):
+class TuneRestart(ReplyBody):
     """What restart-check says of a change."""
 
     files_refused: Annotated[int, about("Nodes whose kubelets refuse a state file.")]
@@ -40,14 +40,14 @@ class TuneRestart(Reply):
     pods_to_drain: Annotated[int, about("Running pods to evict before the restart.")]
 
 
-class KubeletPatch(Reply):
+class KubeletPatch(ReplyBody):
     """A change of the kubelet's configuration, for some nodes."""
 
     nodes: Annotated[list[str], about("The nodes that need it.")]
     patch: Annotated[str, about("The changed fields as KubeletConfiguration, YAML.")]
 
 
-class TunedConfiguration(Reply):
+class TunedConfiguration(ReplyBody):
     """One configuration. Numbers of pods are means over the orders of arrival."""
 
     current: Annotated[bool, about("Whether this is the present configuration.")]
@@ -89,7 +89,7 @@ class TunedConfiguration(Reply):
     restart: Annotated[TuneRestart | None, about("What the change would do now; null: no change, or no time was left.")]
 
 
-class TuneReply(Reply):
+class TuneReply(ReplyBody):
     """The present configuration, then the Pareto front: those that keep the guarantee of alignment first."""
 
     configurations: Annotated[list[TunedConfiguration], about("The present one first; at most 7.")]
@@ -101,7 +101,7 @@ class TuneReply(Reply):
     notes: Notes
 
 
-def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[Reply]:
+def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `TuneReply`."""
     del judge  # no scheduler chooses here
     question = parse_question(_REQUEST, read_question(asked))

@@ -32,7 +32,7 @@ from extender.questions.what_if import NodeWhatIf, Outcome, what_if
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import (
     AlignedNUMA,
     AlignmentCertain,
@@ -49,7 +49,7 @@ MAX_EXPLAINED: Final = 24
 _REQUEST: Final = TypeAdapter(WhatIfRequest)
 
 
-class CommonAnswer(Reply):
+class CommonAnswer(ReplyBody):
     """The parts of an answer that can be equal for many nodes."""
 
     outcome: Annotated[
@@ -96,7 +96,7 @@ class NodeAnswer(CommonAnswer):
     explanation: Annotated[Explanation | None, about("With `explain`; see `explanations_left_out`.")]
 
 
-class WhatIfSummary(Reply):
+class WhatIfSummary(ReplyBody):
     """The answers, counted by `outcome`."""
 
     nodes: Annotated[int, about("All nodes of the question.")]
@@ -110,7 +110,7 @@ class WhatIfSummary(Reply):
     reasons: Annotated[dict[str, int], about("Nodes by the reason that the scheduler shows.")]
 
 
-class WhatIfReply(Reply):
+class WhatIfReply(ReplyBody):
     """The answers in the order of the question, hypothetical nodes last. If it names no nodes, by name."""
 
     pod: Annotated[PodSummary, about("The pod as it was read.")]
@@ -219,7 +219,7 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
     )
 
 
-class _Common(AlignmentFields):
+class _CommonFields(AlignmentFields):
     outcome: Outcome
     passes: bool
     why: str
@@ -228,7 +228,7 @@ class _Common(AlignmentFields):
     score: int | None
 
 
-def _common(answer: NodeWhatIf) -> _Common:
+def _common(answer: NodeWhatIf) -> _CommonFields:
     """The fields of a `CommonAnswer`."""
     refusal = answer.judgement.refusal
     return {

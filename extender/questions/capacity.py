@@ -35,14 +35,14 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.scheduling.totals import add, format_milli, pod_requests, shortages
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_COPY: Final = 16
 """Budget for random device choices of one copy. A long series cannot afford the default of a single admission."""
 
 
-class CapacityLimit(Reply):
+class CapacityLimit(ReplyBody):
     """Why no further pod fits."""
 
     by: Annotated[

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import DeviceState, ManagerState
 from extender.questions.nri_pools import numa_room_of
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 
 
-class FreeRoom(Reply):
+class FreeRoom(ReplyBody):
     """The largest request of each kind that this NUMA node alone could serve now."""
 
     cpus: Annotated[int, about("Exclusive CPUs. Only whole cores count if the kubelet allocates only whole cores.")]

@@ -22,13 +22,13 @@ from extender.nri.pools import Pool, PoolKind
 from extender.nri.requests import CPUType
 from extender.nri.state import NriState
 from extender.replay.creation import grants_of
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 
 MemoryType = Literal["DRAM", "PMEM", "HBM", ""]
 TYPE_NAMES: Final[dict[int, MemoryType]] = {DRAM: "DRAM", PMEM: "PMEM", HBM: "HBM"}
 
 
-class PoolMemoryView(Reply):
+class PoolMemoryView(ReplyBody):
     """Memory of one type in a pool."""
 
     type: Annotated[MemoryType, about("Empty: all types together.")]
@@ -40,7 +40,7 @@ class PoolMemoryView(Reply):
     left_bytes: Annotated[int, about("The same, and at most what the pools around it have left.")]
 
 
-class PoolGrantView(Reply):
+class PoolGrantView(ReplyBody):
     """What a container holds at a pool."""
 
     pod_uid: Annotated[str, about("Empty: the plugin no longer knows the pod.")]
@@ -54,7 +54,7 @@ class PoolGrantView(Reply):
     memory_bytes: Annotated[int, about("Memory booked for it.")]
 
 
-class PoolView(Reply):
+class PoolView(ReplyBody):
     """A pool of the NRI topology-aware policy. CPUs are Linux lists."""
 
     name: Annotated[str, about("The policy's name of the pool.", "NUMA node #1")]

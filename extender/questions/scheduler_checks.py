@@ -14,14 +14,14 @@ from typing import Annotated, Final, Literal
 from extender.questions.node_context import NodeContext, Taint
 from extender.scheduling.totals import format_milli, shortages
 from extender.wire.placement_rules import NodeRequirement, NodeTerm, PlacementRules, Toleration
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 
 CheckOutcome = Literal["ok", "fails", "not-checked"]
 EXCEEDED: Final = "node totals are exceeded, kube-scheduler would not choose this node"
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
 
 
-class SchedulerCheck(Reply):
+class SchedulerCheck(ReplyBody):
     """One check that kube-scheduler makes before it calls an extender."""
 
     check: Annotated[
@@ -32,7 +32,7 @@ class SchedulerCheck(Reply):
     detail: Annotated[str, about("One sentence; may be empty.")] = ""
 
 
-class Scheduler(Reply):
+class Scheduler(ReplyBody):
     """The results of kube-scheduler's own checks for the pod and the node, as far as they are known here."""
 
     outcome: Annotated[CheckOutcome, about("`fails` if any check fails; `ok` if all were made and none fails.")]

@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 
-class Reply(Struct):
+class ReplyBody(Struct):
     """Base of replies, and of their parts."""
 
 

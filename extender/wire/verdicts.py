@@ -20,7 +20,7 @@ from extender.nri.admission import PlacedContainer
 from extender.replay.alignment import NOTHING, Alignment, PodAlignment
 from extender.replay.creation import placed_by, whole_placements
 from extender.wire.quantity import MOST_UNITS
-from extender.wire.replies import NUMAIds, Reply, about
+from extender.wire.replies import NUMAIds, ReplyBody, about
 
 AlignmentName = Annotated[
     Alignment,
@@ -42,7 +42,7 @@ AlignedNUMA = Annotated[
 ]
 
 
-class MemoryBlock(Reply):
+class MemoryBlock(ReplyBody):
     """Memory that is pinned for one container."""
 
     numa: NUMAIds
@@ -50,7 +50,7 @@ class MemoryBlock(Reply):
     size: Annotated[int, about("Total, in bytes.", 1 << 30)]
 
 
-class HeldResources(Reply):
+class HeldResources(ReplyBody):
     """What the managers give one container."""
 
     cpus: Annotated[str, about("Exclusive CPUs as a Linux list. Empty: it runs in the shared pool.")]
@@ -73,7 +73,7 @@ class ContainerPlacement(HeldResources):
     ]
 
 
-class RefusedBy(Reply):
+class RefusedBy(ReplyBody):
     """The manager that refused, and what was missing."""
 
     provider: Annotated[Provider, about("The manager that refused. `topology`: the merge of hints.")]
@@ -84,7 +84,7 @@ class RefusedBy(Reply):
     when: Annotated[When, about("`never`: the hardware and the configuration exclude it, whatever is free.")]
 
 
-class PolicyPlacement(Reply):
+class PolicyPlacement(ReplyBody):
     """A container as the NRI topology-aware policy of the node would place it."""
 
     container: Annotated[str, about("Its name.")]
@@ -109,7 +109,7 @@ PolicyPlacements = Annotated[
 ]
 
 
-class Verdict(Reply):
+class Verdict(ReplyBody):
     """The answer of the node's kubelet."""
 
     admit: Annotated[bool, about("Whether the managers admit the pod.")]
@@ -146,7 +146,7 @@ class AlignmentFields(TypedDict):
     numa: list[int]
 
 
-class _Common(AlignmentFields):
+class _VerdictFields(AlignmentFields):
     certainty: Certainty
     caveats: list[str]
 
@@ -181,7 +181,7 @@ def memory_blocks(blocks: Iterable[Block]) -> list[MemoryBlock]:
     return [MemoryBlock(numa=list(iter_bits(each.mask)), type=each.type, size=each.size) for each in blocks]
 
 
-class _Held(TypedDict):
+class _HeldFields(TypedDict):
     cpus: str
     affinity: list[int] | None
     preferred: bool
@@ -189,7 +189,7 @@ class _Held(TypedDict):
     devices: dict[str, list[str]]
 
 
-def _held(placement: Placement) -> _Held:
+def _held(placement: Placement) -> _HeldFields:
     return {
         "cpus": format_list(placement.cpus),
         "affinity": None if placement.affinity is None else list(iter_bits(placement.affinity)),
@@ -228,7 +228,7 @@ def alignment_fields(alignment: PodAlignment | None) -> AlignmentFields:
 
 def explained(verdict: KubeletVerdict, alignment: PodAlignment | None) -> Verdict:
     """A verdict for people. *alignment*: of an admitted pod."""
-    common: _Common = {
+    common: _VerdictFields = {
         "certainty": verdict.certainty,
         "caveats": list(verdict.caveats),
         **alignment_fields(alignment),

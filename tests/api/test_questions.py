@@ -20,7 +20,7 @@ from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
 from extender.scheduling.records.decisions import NAME_BYTES, Call, DecisionLog
 from extender.wire.pods import pod_from_json
-from extender.wire.replies import Reply
+from extender.wire.replies import ReplyBody
 from tests.api.conftest import Clock
 from tests.replies import read_exactly
 from tests.reports import args_of, pod_of, report_of, sample
@@ -59,7 +59,7 @@ def client(service: Service) -> Iterator[TestClient]:
         yield client
 
 
-def _checked(model: type[Reply], reply: Any) -> Any:  # noqa: ANN401 - JSON
+def _checked(model: type[ReplyBody], reply: Any) -> Any:  # noqa: ANN401 - JSON
     """The reply, which has exactly the fields and types of *model*."""
     assert reply.status_code == 200, reply.text
     read_exactly(model, reply.content)

@@ -112,6 +112,9 @@ def _body_schemas() -> dict[str, Any]:
     ]
     _, shared = TypeAdapter.json_schemas(inputs, ref_template=f"{_REFERENCE}{{model}}")
     _, replies = msgspec.json.schema_components(REPLIES, ref_template=f"{_REFERENCE}{{name}}")
+    for reply in replies.values():
+        if "step" in (fields := reply.get("properties", {})):  # the tag of a union, which msgspec does not describe
+            fields["step"]["description"] = "What kind of step it is."
     schemas: dict[str, Any] = {**shared["$defs"], **replies}
     for name, example in _EXAMPLES.items():
         schemas[name]["examples"] = [example]

@@ -7,10 +7,10 @@ node.
 from typing import Annotated
 
 from extender.kubelet.verdict import Certainty
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 
 
-class ShapeNUMA(Reply):
+class ShapeNUMA(ReplyBody):
     """One NUMA node of a shape."""
 
     id: Annotated[int, about("The kernel's id.")]
@@ -20,7 +20,7 @@ class ShapeNUMA(Reply):
     memory_mib: Annotated[int, about("Allocatable memory in MiB; the total if no manager counts memory.")]
 
 
-class NodeShape(Reply):
+class NodeShape(ReplyBody):
     """Hardware, kubelet settings and labels that several nodes share."""
 
     pool: Annotated[str | None, about("The node pool, from a well-known label; null: unknown.")]
@@ -35,7 +35,7 @@ class NodeShape(Reply):
     devices: Annotated[dict[str, int], about("Healthy devices by resource.")]
 
 
-class MapColumns(Reply):
+class MapColumns(ReplyBody):
     """The nodes of this page by name. All columns have the same length."""
 
     name: Annotated[list[str], about("Name of the Node object.")]
@@ -52,7 +52,7 @@ class MapColumns(Reply):
     free_devices: Annotated[list[list[int]], about("Free healthy devices, in the order of the shape's `devices`.")]
 
 
-class ClusterMap(Reply):
+class ClusterMap(ReplyBody):
     """A page of the map."""
 
     total: Annotated[int, about("Nodes on all pages.")]

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 from extender.kubelet.verdict import Certainty, Provider
 from extender.questions.free_room import FreeRoom
 from extender.questions.nri_pools import PoolView
-from extender.wire.replies import CPUList, NUMAIds, Reply, about
+from extender.wire.replies import CPUList, NUMAIds, ReplyBody, about
 from extender.wire.verdicts import MemoryBlock
 
 
-class ProblemView(Reply):
+class ProblemView(ReplyBody):
     """Something that is missing, unreadable or contradictory."""
 
     source: Annotated[str, about("The part of the exporter that found it, or `extender`.")]
@@ -18,7 +18,7 @@ class ProblemView(Reply):
     severity: Annotated[Literal["info", "warning", "error"], about("`info` does not affect verdicts.")]
 
 
-class NUMASummary(Reply):
+class NUMASummary(ReplyBody):
     """A summary of one NUMA node."""
 
     id: Annotated[int, about("The kernel's id; -1: the kernel gives the package no id.")]
@@ -30,14 +30,14 @@ class NUMASummary(Reply):
     free_memory_bytes: Annotated[int | None, about("Free memory; null: no manager counts memory.")]
 
 
-class DeviceCount(Reply):
+class DeviceCount(ReplyBody):
     """Devices of one resource."""
 
     total: Annotated[int, about("Healthy devices.")]
     free: Annotated[int, about("Healthy devices that no pod has.")]
 
 
-class NodeSummary(Reply):
+class NodeSummary(ReplyBody):
     """One node in a list."""
 
     name: Annotated[str, about("Name of the Node object.")]
@@ -81,7 +81,7 @@ class NodeSummary(Reply):
     ] = []
 
 
-class NodeIndex(Reply):
+class NodeIndex(ReplyBody):
     """A page of nodes, by name."""
 
     total: Annotated[int, about("Nodes that match the filters, on all pages.")]
@@ -89,7 +89,7 @@ class NodeIndex(Reply):
     next: Annotated[str | None, about("`after` of the next page; null: this is the last one.")]
 
 
-class MemoryView(Reply):
+class MemoryView(ReplyBody):
     """One type of memory on one NUMA node, in bytes."""
 
     total: Annotated[int, about("Total.")]
@@ -97,7 +97,7 @@ class MemoryView(Reply):
     free: Annotated[int, about("Not allocated.")]
 
 
-class NUMANodeView(Reply):
+class NUMANodeView(ReplyBody):
     """One NUMA node."""
 
     id: Annotated[int, about("The kernel's id; -1: the kernel gives the package no id.")]
@@ -120,14 +120,14 @@ class NUMANodeView(Reply):
     free_room: Annotated[FreeRoom, about("The largest requests that fit here.")]
 
 
-class SocketView(Reply):
+class SocketView(ReplyBody):
     """One socket."""
 
     id: Annotated[int, about("The kernel's id.")]
     numa: NUMAIds
 
 
-class DeviceView(Reply):
+class DeviceView(ReplyBody):
     """One device of a device plugin."""
 
     id: Annotated[str, about("The device plugin's id.")]
@@ -136,7 +136,7 @@ class DeviceView(Reply):
     held_by: Annotated[str | None, about("UID of its pod; null: none.")] = None
 
 
-class HolderView(Reply):
+class HolderView(ReplyBody):
     """The exclusive resources of one container."""
 
     pod_uid: Annotated[str, about("The pod's UID in the kubelet.")]

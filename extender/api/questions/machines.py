@@ -3,10 +3,10 @@
 from typing import Annotated
 
 from extender.samples.machines import CATALOGUE
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 
 
-class MachineShape(Reply):
+class MachineShape(ReplyBody):
     """A machine shape that a question can name."""
 
     name: Annotated[str, about("Name for `machine` in a question.")]
@@ -19,7 +19,7 @@ class MachineShape(Reply):
     devices: Annotated[dict[str, int], about("Devices by resource.")]
 
 
-class MachineIndex(Reply):
+class MachineIndex(ReplyBody):
     """The catalogue."""
 
     machines: Annotated[list[MachineShape], about("By name.")]

@@ -29,7 +29,7 @@ from extender.api.questions.machines import MachineIndex, machine_index
 from extender.api.questions.routes import JSON, NDJSON, PROBLEMS, NodeQuery, answered, question_body, read_asked
 from extender.api.service import Service
 from extender.wire.questions import Question
-from extender.wire.replies import Reply
+from extender.wire.replies import ReplyBody
 
 Options = Mapping[str, Any]
 """Fields of `Asked` from query parameters."""
@@ -68,7 +68,7 @@ class AskedRoute(NamedTuple):
 
     kind: QuestionKind
     question: type[Question]
-    reply: type[Reply] | None
+    reply: type[ReplyBody] | None
     summary: str
     description: str
     tag: str = "advice"

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from extender.kubelet.verdict import Certainty
-from extender.wire.replies import Reply, about
+from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import Verdict
 
 
-class DecidedPod(Reply):
+class DecidedPod(ReplyBody):
     """The pod that kube-scheduler sent."""
 
     uid: Annotated[str, about("Empty if the scheduler sent none.")]
@@ -17,7 +17,7 @@ class DecidedPod(Reply):
     name: Annotated[str, about("Its name.")]
 
 
-class ReasonCount(Reply):
+class ReasonCount(ReplyBody):
     """The number of nodes refused for one reason."""
 
     reason: Annotated[str, about("A fixed text, as `kubectl describe pod` shows it.")]
@@ -26,14 +26,14 @@ class ReasonCount(Reply):
     examples: Annotated[list[str], about("Names of some of them, at most 10.")]
 
 
-class Scored(Reply):
+class Scored(ReplyBody):
     """One node that prioritize ranked."""
 
     node: Annotated[str, about("Its name.")]
     score: Annotated[int, Meta(description="0 is worst, 10 is best.", ge=0, le=10)]
 
 
-class DecisionCall(Reply):
+class DecisionCall(ReplyBody):
     """One call of kube-scheduler."""
 
     verb: Annotated[Literal["filter", "prioritize"], about("What was asked.")]
@@ -50,21 +50,21 @@ class DecisionCall(Reply):
     best: Annotated[list[Scored], about("The best nodes, at most 10. Empty for filter.")]
 
 
-class DecisionSummary(Reply):
+class DecisionSummary(ReplyBody):
     """The last calls about one pod."""
 
     pod: Annotated[DecidedPod, about("The pod.")]
     calls: Annotated[list[DecisionCall], about("The newest first.")]
 
 
-class DecisionIndex(Reply):
+class DecisionIndex(ReplyBody):
     """Pods of the last calls, newest first."""
 
     decisions: Annotated[list[DecisionSummary], about("The newest first.")]
     forgotten: Annotated[int, about("Number of calls that were dropped since the service started.")]
 
 
-class DecidedNode(Reply):
+class DecidedNode(ReplyBody):
     """The answer for one node, and the verdict behind it, replayed on the node's state at that time."""
 
     node: Annotated[str, about("Its name.")]
