@@ -32,7 +32,7 @@ class DefragmentPoint(ReplyBody):
 
 
 class DefragmentReply(ReplyBody):
-    """How many copies each number of moves gains."""
+    """How many copies fit after each number of moves."""
 
     pod: Annotated[PodSummary, about("The pod as it was understood.")]
     curve: Annotated[list[DefragmentPoint], about("From the present on; ends where no step gains more.")]

@@ -89,7 +89,7 @@ class PoolView(ReplyBody):
     containers: Annotated[
         list[PoolGrantView] | UnsetType | None,
         about(
-            "Those that hold something at the pool, and not at a pool inside, by name; null: unknown. Only in the "
+            "Those whose grant is at this pool itself, and not at a pool inside it, by name; null: unknown. Only in the "
             "details of one node."
         ),
     ] = UNSET

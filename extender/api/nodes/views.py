@@ -168,7 +168,7 @@ def is_large(record: NodeRecord) -> bool:
 def describe(
     record: NodeRecord, now: float, note: Note | None = None, behaviours: Sequence[Behaviour] = ()
 ) -> NodeDetail:
-    """The record in full. *note* as of `summarize`, *behaviours*: from the audit."""
+    """The record in full. *note* is what `summarize` takes. *behaviours* are what the audit found."""
     state, kubelet = record.state, record.kubelet
     facts = record.observation.facts
     ours = [*_problems_of(note), *_unread_pods(record), *_other_pools(record), *map(_problem_of, behaviours)]
