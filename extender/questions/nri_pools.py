@@ -89,8 +89,8 @@ class PoolView(ReplyBody):
     containers: Annotated[
         list[PoolGrantView] | UnsetType | None,
         about(
-            "Those whose grant is at this pool itself, and not at a pool inside it, by name; null: unknown. Only in the "
-            "details of one node."
+            "Those whose grant is at this pool itself, and not at a pool inside it, by name; null: unknown. Only in "
+            "the details of one node."
         ),
     ] = UNSET
 
