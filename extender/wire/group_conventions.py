@@ -10,6 +10,8 @@ GROUP: Final = f"{PREFIX}group"
 SIZE: Final = f"{PREFIX}group-size"
 _LWS: Final = "leaderworkerset.sigs.k8s.io/"
 LWS_WORKER: Final = f"{_LWS}worker-index"
+LWS_ROLES: Final = ("leadertemplate", "workertemplate")
+"""The roles of the first pod of a group of a LeaderWorkerSet, and of the others."""
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
 _KOORDINATOR, _SIG_GROUP = "gang.scheduling.koordinator.sh/", "pod-group.scheduling.sigs.k8s.io"
 
@@ -19,7 +21,8 @@ class Convention(NamedTuple):
 
     `part`: a label whose value belongs to the name as well. `only_with`: an annotation without which the pod is in no
     group. `sizes`: annotations or labels with the number of pods. `object_kind`: the kind of object that states the
-    size if the pod does not; "" if there is none.
+    size if the pod does not; "" if there is none. `maker`: the kind of another object, which makes the pods and has
+    their templates, and the label with its name.
     """
 
     kind: str
@@ -29,6 +32,7 @@ class Convention(NamedTuple):
     only_with: str = ""
     sizes: tuple[str, ...] = ()
     object_kind: str = ""
+    maker: tuple[str, str] = ("", "")
 
 
 CONVENTIONS: Final = (
@@ -45,6 +49,7 @@ CONVENTIONS: Final = (
         labels=("volcano.sh/job-name",),
         annotations=("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"),
         object_kind="PodGroup",
+        maker=("volcano_job", "volcano.sh/job-name"),
     ),
     Convention(
         "yunikorn",
@@ -55,7 +60,12 @@ CONVENTIONS: Final = (
     ),
     Convention("grove", labels=("grove.io/podgang",), object_kind="PodGang"),
     Convention("kai", annotations=("pod-group-name",), object_kind="PodGroup"),
-    Convention("leader_worker_set", labels=(f"{_LWS}group-key",), sizes=(f"{_LWS}size",)),
+    Convention(
+        "leader_worker_set",
+        labels=(f"{_LWS}group-key",),
+        sizes=(f"{_LWS}size",),
+        maker=("leader_worker_set", f"{_LWS}name"),
+    ),
     Convention(
         "job_set",
         labels=("jobset.sigs.k8s.io/jobset-name",),
@@ -72,6 +82,7 @@ ROLES: Final = (
     "training.kubeflow.org/replica-type",
     "training.kubeflow.org/job-role",
     "ray.io/group",
+    "volcano.sh/task-spec",
 )
 """Labels with the role of a pod in the object that its controller makes it from."""
 RAY_TYPE: Final = "ray.io/node-type"

@@ -1,4 +1,4 @@
-"""The pods that an object of the API makes for a group, by role: a JobSet, a job of Kubeflow, a RayCluster.
+"""The pods that an object of the API makes for a group, by role: a JobSet, a job of Kubeflow or Volcano, and others.
 
 So the first pod of a group that comes is planned with the others as they will be. A template that cannot be read is
 left out: its pods count as copies of those that came.
@@ -13,7 +13,7 @@ from extender.wire.groups import spreads
 from extender.wire.pods import pod_from_json
 from extender.wire.templates import find_templates
 
-KINDS: Final = frozenset({"job_set", "training_job", "ray_cluster"})
+KINDS: Final = frozenset({"job_set", "training_job", "ray_cluster", "leader_worker_set", "volcano_job"})
 MAX_ROLES: Final = 16
 
 
@@ -30,6 +30,8 @@ def templates_of(kind: str, document: Mapping[str, Any]) -> tuple[RoleTemplate, 
     """The templates in an object that states the size of a group of this kind. Empty: it has none that can be read."""
     if kind not in KINDS:
         return ()
+    if kind == "leader_worker_set" and isinstance(spec := document.get("spec"), dict):
+        document = {**document, "spec": {**spec, "replicas": 1}}  # each of its groups has all of its roles
     found = []
     try:
         for each in find_templates(document)[:MAX_ROLES]:

@@ -16,6 +16,7 @@ from extender.wire.errors import WireError
 from extender.wire.group_conventions import (
     CONVENTIONS,
     GROUP,
+    LWS_ROLES,
     LWS_WORKER,
     RAY_HEAD,
     RAY_TYPE,
@@ -54,6 +55,8 @@ APIS: Final[Mapping[str, tuple[str, str]]] = {
     "kubeflow.org/v1": ("training_job", "pytorchjobs"),
     "kubeflow.org/v2beta1": ("training_job", "mpijobs"),
     "ray.io/v1": ("ray_cluster", "rayclusters"),
+    "leaderworkerset.x-k8s.io/v1": ("leader_worker_set", "leaderworkersets"),
+    "batch.volcano.sh/v1alpha1": ("volcano_job", "jobs"),
 }
 """Kind of the group and resource, by group and version of the API. Kubernetes 1.35, 1.36 and 1.37 have one each."""
 OBJECTS: Final[Mapping[str, str]] = {
@@ -86,7 +89,8 @@ class Group(NamedTuple):
 
     `size`: how many pods must fit together, if the pod states it, otherwise 0. `object_key`: the object that states it.
     `leads`: other pods of the group are created only after this one is bound. `one_a_node`: each pod needs a node of
-    its own. `role`: what the pod is in the object, in lower case; "" if nothing.
+    its own. `role`: what the pod is in the object, in lower case; "" if nothing. `maker`: the object with the templates
+    of its pods, if that is another one.
     """
 
     key: tuple[str, str, str]
@@ -95,6 +99,7 @@ class Group(NamedTuple):
     leads: bool = False
     one_a_node: bool = False
     role: str = ""
+    maker: ObjectKey | None = None
 
     @property
     def text(self) -> str:
@@ -115,14 +120,23 @@ def group_of(manifest: Json, namespace: str = "") -> Group | None:
     size = group_size(annotations.get(SIZE))
     if convention is not None and not size:
         size = _stated_size(convention, labels, annotations)
+    made_by, label = ("", "") if convention is None else convention.maker
+    maker = _text(labels, label)
     return Group(
         key=(kind, space, f"{name}/{part}" if part else name),
         size=size,
         object_key=_object_key(kind, space, name, spec),
         leads=labels.get(LWS_WORKER) == "0",
         one_a_node=spreads(spec),
-        role=_first(labels, ROLES).lower() if labels.get(RAY_TYPE) != "head" else RAY_HEAD,
+        role=_role(labels),
+        maker=ObjectKey(made_by, space, maker) if maker else None,
     )
+
+
+def _role(labels: Json) -> str:
+    if labels.get(RAY_TYPE) == "head":
+        return RAY_HEAD
+    return LWS_ROLES[labels[LWS_WORKER] != "0"] if LWS_WORKER in labels else _first(labels, ROLES).lower()
 
 
 def _named(labels: Json, annotations: Json, spec: Json) -> tuple[str, str, Convention | None] | None:
@@ -181,7 +195,8 @@ def sizes_of(kind: str, document: Json) -> dict[ObjectKey, int]:
     A PodGroup has `spec.schedulingPolicy.gang.minCount`, a Workload one for each of its pod groups, and the PodGroups
     of other schedulers have `spec.minMember`. A PodGang has `minReplicas` in each of its groups. A JobSet has as many
     pods as its Jobs run at a time; it has no size if some Jobs start after others. A training job and a RayCluster have
-    the pods of all their roles; an MPIJob has no size if its launcher waits for the workers.
+    the pods of all their roles; an MPIJob has no size if its launcher waits for the workers. A LeaderWorkerSet has the
+    `size` of its groups, and a Volcano Job `minAvailable`.
     """
     metadata, spec = _object(document, "metadata"), _object(document, "spec")
     name, namespace = _text(metadata, "name"), _text(metadata, "namespace")
@@ -196,6 +211,10 @@ def sizes_of(kind: str, document: Json) -> dict[ObjectKey, int]:
         for each in _list(spec, "podGroups"):
             count = group_size(_object(_object(each, "policy"), "gang").get("minCount"))
             found[f"{name}/{_text(each, 'name')}"] = count
+    elif kind == "leader_worker_set":
+        found[name] = _count(_object(spec, "leaderWorkerTemplate").get("size"))
+    elif kind == "volcano_job":
+        found[name] = group_size(spec.get("minAvailable")) or _templates_size(document, spec)
     elif kind in ("training_job", "ray_cluster"):
         found[name] = _templates_size(document, spec)
     else:

@@ -42,11 +42,11 @@ def pod(labels: Json | None = None, annotations: Json | None = None, **spec: obj
         ),
         (
             pod({f"{LWS}group-key": "k", f"{LWS}worker-index": "1"}, {f"{LWS}size": "4"}),
-            Group(("leader_worker_set", "ml", "k"), 4),
+            Group(("leader_worker_set", "ml", "k"), 4, role="workertemplate"),
         ),
         (
             pod({f"{LWS}group-key": "k", f"{LWS}worker-index": "0"}, {f"{LWS}size": "4"}),
-            Group(("leader_worker_set", "ml", "k"), 4, leads=True),
+            Group(("leader_worker_set", "ml", "k"), 4, leads=True, role="leadertemplate"),
         ),
         (
             pod({f"{JOB_SET}jobset-name": "j", f"{JOB_SET}restart-attempt": "2"}),
@@ -58,7 +58,12 @@ def pod(labels: Json | None = None, annotations: Json | None = None, **spec: obj
         ),
         (
             pod({"volcano.sh/job-name": "j"}, {"scheduling.k8s.io/group-name": "j-1"}),
-            Group(("volcano", "ml", "j-1"), 0, ObjectKey("volcano", "ml", "j-1")),
+            Group(
+                ("volcano", "ml", "j-1"),
+                0,
+                ObjectKey("volcano", "ml", "j-1"),
+                maker=ObjectKey("volcano_job", "ml", "j"),
+            ),
         ),
         (
             pod(

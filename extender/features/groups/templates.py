@@ -32,4 +32,5 @@ class Templates:
 
     def of(self, group: Group) -> Sequence[tuple[int, Member]]:
         """How many pods of each role the group's object makes, and what they are; empty if it is not known."""
-        return self._of.get(group.object_key, ()) if group.object_key is not None else ()
+        key = group.maker or group.object_key
+        return self._of.get(key, ()) if key is not None else ()

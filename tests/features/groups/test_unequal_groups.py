@@ -10,7 +10,7 @@ from extender.features.groups import planner
 from extender.kubelet.budget import Budget
 from extender.scheduling.binder import PodBound
 from extender.wire.group_templates import templates_of
-from extender.wire.groups import sizes_of
+from extender.wire.groups import ObjectKey, sizes_of
 from tests.features.groups.gang_world import GangWorld, member
 from tests.features.groups.unequal_groups import GPU, judge
 from tests.reports import pod_of, sample
@@ -147,33 +147,63 @@ def test_pods_that_were_refused_are_woken_when_their_places_are_held() -> None:
     asyncio.run(story())
 
 
-def test_the_first_pod_is_planned_with_the_others_as_their_object_will_make_them() -> None:
-    """Four copies of the launcher do not fit, and nothing else was known when it came."""
-    world = GangWorld("a", "b", gang_apis="kubeflow.org/v2beta1")
-    containers = {cpus: {"spec": {"containers": pod_of(cpus)["spec"]["containers"]}} for cpus in (16, 6)}
-    document = {
-        "metadata": {"name": "mpi", "namespace": "default"},
-        "spec": {
-            "mpiReplicaSpecs": {
-                "Launcher": {"template": containers[16]},
-                "Worker": {"replicas": 3, "template": containers[6]},
-            }
-        },
-    }
-    for key, size in sizes_of("training_job", document).items():
-        world.groups.set_size(key, size)
-        world.groups.templates.put(key, templates_of("training_job", document))
+LARGE, SMALL = ({"spec": {"containers": pod_of(cpus)["spec"]["containers"]}} for cpus in (16, 6))
+LWS = "leaderworkerset.sigs.k8s.io/"
 
-    def labelled(name: str, role: str, cpus: int) -> Json:
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "labels", "first", "others"),
+    [
+        (
+            "training_job",
+            {"mpiReplicaSpecs": {"Launcher": {"template": LARGE}, "Worker": {"replicas": 3, "template": SMALL}}},
+            {"training.kubeflow.org/job-name": "o"},
+            {"training.kubeflow.org/replica-type": "launcher"},
+            {"training.kubeflow.org/replica-type": "worker"},
+        ),
+        (
+            "leader_worker_set",
+            {"replicas": 5, "leaderWorkerTemplate": {"size": 4, "leaderTemplate": LARGE, "workerTemplate": SMALL}},
+            {f"{LWS}name": "o", f"{LWS}group-key": "o-0"},
+            {f"{LWS}worker-index": "0"},
+            {f"{LWS}worker-index": "1"},
+        ),
+        (
+            "volcano_job",
+            {
+                "minAvailable": 4,
+                "tasks": [
+                    {"name": "Main", "replicas": 1, "template": LARGE},
+                    {"name": "Worker", "replicas": 3, "template": SMALL},
+                ],
+            },
+            {"volcano.sh/job-name": "o"},
+            {"volcano.sh/task-spec": "Main"},
+            {"volcano.sh/task-spec": "Worker"},
+        ),
+    ],
+)
+def test_the_first_pod_is_planned_with_the_others_as_their_object_will_make_them(
+    kind: str, spec: Json, labels: Json, first: Json, others: Json
+) -> None:
+    """Four copies of the first pod do not fit, and nothing else was known when it came."""
+    world = GangWorld("a", "b", gang_apis="kubeflow.org/v2beta1")
+    document = {"metadata": {"name": "o", "namespace": "default"}, "spec": spec}
+    for key, size in sizes_of(kind, document).items():
+        assert size == 4
+        world.groups.set_size(key, size)
+        world.groups.templates.put(key, templates_of(kind, document))
+
+    def labelled(name: str, role: Json, cpus: int) -> Json:
         pod = pod_of(cpus, name=name)
-        pod["metadata"]["labels"] = {
-            "training.kubeflow.org/job-name": "mpi",
-            "training.kubeflow.org/replica-type": role,
-        }
+        pod["metadata"] |= {"labels": labels | role, "annotations": {f"{LWS}size": "4"}}
+        if kind == "volcano_job":
+            pod["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "o-1"}
+            world.groups.set_size(ObjectKey("volcano", "default", "o-1"), 4)
         return pod
 
     async def story() -> None:
-        pods = [labelled("launcher", "launcher", 16), *(labelled(f"worker-{i}", "worker", 6) for i in range(3))]
+        pods = [labelled("first", first, 16), *(labelled(f"other-{i}", others, 6) for i in range(3))]
         for pod in pods:
             assert len((await world.filter(pod)).feasible) == 1, "no attempt is lost"
         assert len(await bring(world, pods, {}, rounds=2)) == 4
