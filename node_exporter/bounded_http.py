@@ -127,7 +127,7 @@ class _Allowance:
     def seconds(self, error: type[httpcore.TimeoutException]) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise error(f"not done after {self._timeout:g} s")
+            raise error(f"did not finish within {self._timeout:g} s")
         return left
 
     def receive(self, count: int) -> None:

@@ -111,10 +111,10 @@ def _disagreements(
     listed = frozenset(live.get(resource, {}))
     problems = []
     if gone := registered.get(resource, frozenset()) - listed:
-        reason = f"in the checkpoint, not in podresources: {_some(gone)}; counted as not healthy"
+        reason = f"devices in the checkpoint and not in podresources: {_some(gone)}; counted as not healthy"
         problems.append(Problem(source=SOURCE, path=resource, reason=reason))
     if registered and (new := listed - registered.get(resource, frozenset())):
-        reason = f"in podresources, not in the checkpoint: {_some(new)}; counted as healthy"
+        reason = f"devices in podresources and not in the checkpoint: {_some(new)}; counted as healthy"
         problems.append(Problem(source=SOURCE, path=resource, reason=reason, severity="info"))
     return problems
 

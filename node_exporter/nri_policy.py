@@ -91,7 +91,7 @@ def config_from_file(path: Path) -> ReadNriConfig:
     def read() -> NriConfig | None:
         spec = _spec(parse_yaml(read_file(path, MAX_CONFIG_BYTES)))
         missing = [name for name in DEFAULT_ON if name not in spec]
-        note = f"{', '.join(missing)} not set: off in a file, on in an object of the API server"
+        note = f"{', '.join(missing)} not set: off for a file, and on for an object of the API server"
         return NriConfig(spec=spec, source=str(path), notes=(note,) if missing else ())
 
     return read
@@ -251,7 +251,7 @@ class NriObserver:
         remarks = (*doubts, *(config.notes if config else ()))
         problems = (*problems, *(Problem(source=SOURCE, path="config", reason=remark) for remark in remarks))
         if config is None and not self._config_problems:
-            reason = "no TopologyAwarePolicy is known: neither a file nor the API server was named or had one"
+            reason = "no TopologyAwarePolicy found: neither a file nor a namespace is configured, or they have none"
             problems = (*problems, Problem(source=SOURCE, path="config", reason=reason))
         policy = ReportedNriPolicy(
             machine=self._machine,

@@ -69,10 +69,11 @@ def what_if_table(reply: WhatIfReply) -> RenderableType:
     counted = ", ".join(
         f"{getattr(summary, outcome)} {word}" for outcome, word in _COUNTED.items() if getattr(summary, outcome)
     )
-    last = Text(f"of {summary.nodes} nodes: {counted}" if summary.nodes else "no nodes")
+    nodes = "1 node" if summary.nodes == 1 else f"{summary.nodes} nodes"
+    last = Text(f"of {nodes}: {counted}" if summary.nodes else "no nodes")
     notes = Counter(note for answer in reply.nodes for note in answer.notes)
     for note, count in notes.most_common():
-        last.append(f"\nnote, {count} of {summary.nodes} nodes: {note}", style="yellow")
+        last.append(f"\nnote, {count} of {nodes}: {note}", style="yellow")
     return Group(table, last)
 
 

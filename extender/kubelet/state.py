@@ -161,7 +161,7 @@ class MemoryState:
 
     @property
     def key(self) -> object:
-        """See the rules of this file."""
+        """What decides about later admissions: what each NUMA node has free, and its group."""
         return self.nodes
 
     def reusable_by(self, uid: str) -> Mapping[tuple[int, str], int]:
@@ -192,9 +192,9 @@ class DeviceState:
 
     @property
     def key(self) -> object:
-        """See the rules of this file.
+        """What decides about later admissions: the free devices of each kind.
 
-        Counts devices by kind, because it does not matter which of several equal ones is held.
+        It does not matter which of several equal devices is held.
         """
         return tuple(
             (resource, _kinds(devices, self.held.get(resource, frozenset())))
@@ -246,7 +246,7 @@ class RuntimeGrants(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """See the rules of this file."""
+        """What decides about later creations. Equal for states that give new pods the same verdicts."""
 
     @property
     def pod_uids(self) -> frozenset[str]:

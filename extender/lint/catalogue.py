@@ -43,14 +43,14 @@ SCHEDULER: Final[Mapping[str, Rule]] = {
     "profiles-share-extenders": Rule(_I, "Extenders are called for the pods of every profile."),
     "lease-shared": Rule(_E, "A second scheduler competes with the control plane's for one lease: only one is active."),
     "nodes-sampled": Rule(_W, "The extender receives only a sample of the feasible nodes."),
-    "percentage-invalid": Rule(_E, "Not an integer from 0 to 100: kube-scheduler does not start."),
+    "percentage-invalid": Rule(_E, "The percentage is not an integer from 0 to 100: kube-scheduler does not start."),
     "two-binders": Rule(_E, "Two extenders with a bindVerb: kube-scheduler does not start."),
     "ignorable-order": Rule(_W, "Ignorable extenders are called last, whatever the order in the file."),
     "managed-resource-twice": Rule(_E, "Two extenders manage one resource: kube-scheduler does not start."),
 }
 
 EXTENDER: Final[Mapping[str, Rule]] = {
-    "url-prefix": Rule(_E, "Not a URL that can be called."),
+    "url-prefix": Rule(_E, "urlPrefix is not a URL that can be called."),
     "tls-unverified": Rule(_E, "The server's certificate is not verified: anyone on the network path can answer."),
     "https-flag-on-http": Rule(
         _E, "The scheme comes from urlPrefix alone: plain HTTP is used, and a TLS server closes the connection."
@@ -64,13 +64,13 @@ EXTENDER: Final[Mapping[str, Rule]] = {
         _E, "Whole Node objects are sent, and from 1.33 on in-tree scores treat nodes as empty."
     ),
     "timeout-unset": Rule(_W, "An unset httpTimeout means 5 s."),
-    "timeout-invalid": Rule(_E, "Not a duration such as 5s: kube-scheduler does not start."),
+    "timeout-invalid": Rule(_E, "httpTimeout is not a duration such as 5s: kube-scheduler does not start."),
     "timeout-below-deadline": Rule(
         _E, "kube-scheduler's time-out is shorter than the extender's: the reply is too late."
     ),
-    "timeout-long": Rule(_W, "The scheduler does nothing else while it waits."),
+    "timeout-long": Rule(_W, "The scheduler places no other pod while it waits for the extender."),
     "weight-missing": Rule(_E, "A prioritizeVerb needs a weight above 0: kube-scheduler does not start."),
-    "weight-invalid": Rule(_E, "Not an integer: kube-scheduler does not start."),
+    "weight-invalid": Rule(_E, "The weight is not an integer: kube-scheduler does not start."),
     "weight-unused": Rule(_W, "A weight without prioritizeVerb has no effect."),
     "weight-dominates": Rule(_W, "The extender outweighs all other scores together."),
     "verb-slash": Rule(_E, "A slash at the beginning or end of a verb changes the path."),
@@ -81,11 +81,11 @@ EXTENDER: Final[Mapping[str, Rule]] = {
     "bind-missing": Rule(_W, "Without bindVerb nothing is checked again just before the pod is bound."),
     "preempt-missing": Rule(_W, "Without preemptVerb pods are evicted on nodes that still refuse the preemptor."),
     "managed-resource-native": Rule(_E, "cpu, memory and hugepages cannot be managed: kube-scheduler does not start."),
-    "managed-resources-hide": Rule(_W, "Pods without such a resource never reach the extender."),
+    "managed-resources-hide": Rule(_W, "Pods that request no managed resource never reach the extender."),
     "binder-of-some-pods": Rule(
-        _I, "Pods without such a resource are bound by kube-scheduler, without the check at bind."
+        _I, "kube-scheduler itself binds pods that request no managed resource: bind does not check them."
     ),
-    "ignored-by-scheduler": Rule(_W, "It replaces the list of ignored resources of every profile."),
+    "ignored-by-scheduler": Rule(_W, "ignoredByScheduler replaces the list of ignored resources of every profile."),
     "service-name-on-host-network": Rule(_E, "The scheduler's resolver does not know names of Services."),
     "ignorable-without-alert": Rule(_W, "While the extender is down pods are placed without it, and no alert fires."),
     "ignorable-binder": Rule(_E, "Pods that bind refuses are bound by kube-scheduler itself."),
@@ -93,7 +93,7 @@ EXTENDER: Final[Mapping[str, Rule]] = {
 
 KUBELET: Final[Mapping[str, Rule]] = {
     "kubelet-api-version": Rule(_E, "Kubelets read kubelet.config.k8s.io/v1beta1."),
-    "kubelet-field-misspelled": Rule(_W, "A kubelet may only log an unknown field, and run without it."),
+    "kubelet-field-misspelled": Rule(_W, "A kubelet can start with an unknown field and only log it."),
     "kubelet-value-invalid": Rule(_E, "A value of a wrong type, or not a quantity."),
     "kubelet-does-not-start": Rule(_E, "The kubelet refuses to start with this configuration."),
     "kubelet-gate": Rule(_E, "The kubelet does not start: its version lacks a feature gate, or has it locked."),
@@ -104,8 +104,8 @@ KUBELET: Final[Mapping[str, Rule]] = {
     "prefer-closest-no-effect": Rule(_W, "prefer-closest-numa-nodes does nothing under single-numa-node."),
     "topology-options-ignored": Rule(_W, "Options of the Topology Manager are ignored under policy none."),
     "memory-without-topology": Rule(_W, "Memory is pinned to NUMA nodes that nothing aligns with the CPUs."),
-    "memory-groups": Rule(_W, "A pod that spans NUMA nodes joins them into a group that refuses pods of one node."),
-    "best-effort-refuses": Rule(_I, "best-effort does not refuse, but the Memory Manager may."),
+    "memory-groups": Rule(_W, "A pod that spans NUMA nodes joins them: no pod can have memory on one of them alone."),
+    "best-effort-refuses": Rule(_I, "best-effort refuses no pod, but the Memory Manager can."),
     "full-pcpus-only": Rule(
         _I, "CPU requests that are not a multiple of a core's threads are refused, under every policy."
     ),
@@ -151,8 +151,8 @@ NRI: Final[Mapping[str, Rule]] = {
     "nri-namespace-pattern": Rule(_W, "A malformed pattern ends the search in reservedPoolNamespaces."),
     "nri-zones-off": Rule(_I, "The plugin publishes no NodeResourceTopology object."),
     "nri-unlimited-burstable": Rule(_I, "unlimitedBurstable places only containers that have a memory limit."),
-    "nri-static-cpu": Rule(_W, "Two managers pin CPUs: the kubelet's and the policy's, neither knows the other."),
-    "nri-reserves-more": Rule(_W, "The policy reserves CPUs that the scheduler believes to be free."),
+    "nri-static-cpu": Rule(_W, "The kubelet's CPU Manager and the policy both pin CPUs without knowing each other."),
+    "nri-reserves-more": Rule(_W, "The policy reserves CPUs that the scheduler counts as free."),
     "nri-grants-unread": Rule(_W, "The exporter reads the policy's configuration, but not its grants."),
 }
 
@@ -161,7 +161,7 @@ DEMANDS: Final[Mapping[str, Rule]] = {
     "demand-key": Rule(_W, "An annotation or label of numa-extender.io has no meaning."),
     "group-size": Rule(_W, "The size of a group of pods is not a number above 0: its pods are placed one by one."),
     "demand-misplaced": Rule(_W, "A demand is on the workload, not on its pods: it has no effect."),
-    "demand-unplaced": Rule(_W, "No kubelet places such pods on NUMA nodes: they fit only where there is one."),
+    "demand-unplaced": Rule(_W, "No kubelet places such pods: they fit only on nodes with one NUMA node."),
 }
 
 RULES: Final[Mapping[str, Rule]] = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI, **DEMANDS}

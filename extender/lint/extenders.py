@@ -173,11 +173,11 @@ def _ignorable(extender: Located, context: Context) -> Iterator[Finding]:
         yield found(
             "ignorable-binder",
             extender.near("bindVerb"),
-            "kube-scheduler skips an error of an ignorable extender in bind, which every refusal is, and binds the pod "
+            "every refusal by bind is an error: kube-scheduler skips errors of an ignorable extender and binds the pod "
             "itself"
             if skipped
             else "before 1.30 kube-scheduler does not skip errors of bind: while the extender is down no pod is bound; "
             "from 1.30 on it skips every refusal by bind",
-            "set ignorable: false; where other pods must not wait, give bind a second entry that is not, with "
+            "set ignorable: false; where other pods must not wait, move bindVerb to a second entry that is not, with "
             "managedResources (manifests/overlays/control-plane/scheduler-config.yaml)",
         )

@@ -42,17 +42,20 @@ class NriRuntime(NriPolicy):
 
     @property
     def identity(self) -> str:
-        """See `RuntimePolicy`."""
+        """The digest of the policy's setup: equal for policies that decide alike."""
         return self.digest
 
     def start(self) -> NriState:
-        """See `RuntimePolicy`."""
+        """The grants of a node where nothing runs yet."""
         return NriState(start(self.setup))
 
     def create(
         self, granted: RuntimeGrants, pod: PodRequest, admitted: Admitted, devices: DeviceState, budget: Budget
     ) -> tuple[Verdict, RuntimeGrants]:
-        """See `RuntimePolicy`. The pod is refused only if it is without the hints of its devices as well."""
+        """The verdict on a pod that the kubelet has *admitted*, and the grants after it.
+
+        The pod is refused only if it is refused without the hints of its devices as well.
+        """
         assert isinstance(granted, NriState)
         asked = nri_pod(pod)
         hinted = with_devices(self, asked, admitted, devices)

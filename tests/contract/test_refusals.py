@@ -13,7 +13,7 @@ from tests.reports import pod_of, report_of, sample
 from tests.waiting import until
 
 Json = dict[str, Any]
-REASON = "the node's kubelet has just refused such a pod"
+REASON = "the node's kubelet has just refused a pod of this kind"
 NODES = ("node-a", "node-b")
 
 

@@ -91,7 +91,7 @@ def test_devices_are_joined_from_podresources_and_checkpoint() -> None:
         )
     }
     reasons = [problem.reason for problem in found.problems if problem.path == GPU]
-    assert reasons == ["in the checkpoint, not in podresources: gone; counted as not healthy"]
+    assert reasons == ["devices in the checkpoint and not in podresources: gone; counted as not healthy"]
 
 
 def test_without_podresources_the_checkpoint_tells_what_it_can() -> None:

@@ -430,7 +430,7 @@ def test_a_file_may_be_yaml_and_has_no_defaults_of_the_api_server(tmp_path: Path
     assert policy is not None
     assert policy.config == {"pinCPU": True, "reservedResources": {"cpu": "750m"}}
     assert [p.reason for p in problems if p.path == "config"] == [
-        "pinMemory, preferIsolatedCPUs not set: off in a file, on in an object of the API server"
+        "pinMemory, preferIsolatedCPUs not set: off for a file, and on for an object of the API server"
     ]
 
 

@@ -216,7 +216,7 @@ function facts(node) {
 const POLICIES = {
   "none": "the kubelet does not align pods.",
   "best-effort": "the kubelet tries to keep a pod on few NUMA nodes, and admits the pod also if it cannot.",
-  "restricted": "the kubelet rejects a pod that would be on more NUMA nodes than its size makes necessary.",
+  "restricted": "the kubelet rejects a pod that would be on more NUMA nodes than its size needs.",
   "single-numa-node": "the kubelet rejects a pod that does not fit on one NUMA node.",
 };
 
