@@ -10,7 +10,7 @@ import orjson
 from extender.cli.recordings import agreement_table, read_scenarios, show_agreement
 from extender.conformance.agreement import Difference
 from extender.conformance.nri_scenario import NRIAgreement, check, run
-from extender.nri.machine import Machine
+from extender.nri.machine import NriMachine
 from extender.wire.errors import WireError
 from extender.wire.nri_machines import machine_from_json, read_machines
 from extender.wire.nri_scenarios import NRIScenario, scenario_from_json
@@ -45,9 +45,9 @@ class _Machines:
             self._documents = read_machines(body)
         except WireError as error:
             raise error.below(name) from None
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, NriMachine] = {}
 
-    def of(self, scenario: NRIScenario, where: str) -> Machine:
+    def of(self, scenario: NRIScenario, where: str) -> NriMachine:
         """The machine of *scenario*."""
         name = scenario.machine
         if name not in self._documents:
@@ -57,7 +57,7 @@ class _Machines:
         return self._machines[name]
 
 
-def _replayed(scenario: NRIScenario, machine: Machine) -> dict[str, object]:
+def _replayed(scenario: NRIScenario, machine: NriMachine) -> dict[str, object]:
     answers = run(scenario, machine)
     if isinstance(answers, str):
         return {"id": scenario.id, "start": answers, "r": []}

@@ -15,7 +15,7 @@ from extender.nri.config import PolicyStartError
 from extender.nri.cpu_taking import CPUTopology, discover
 from extender.nri.events import (
     Node,
-    Outcome,
+    NriOutcome,
     create,
     remove,
     remove_pod,
@@ -25,13 +25,13 @@ from extender.nri.events import (
     start,
     stop,
 )
-from extender.nri.machine import DRAM, HBM, PMEM, Machine
+from extender.nri.machine import DRAM, HBM, PMEM, NriMachine
 from extender.nri.objects import QoS
 from extender.nri.orders import MAX_RESULTS, MAX_SEARCH_STEPS
 from extender.nri.pinning import Pins
 from extender.nri.reconfigure import reconfigurations
 from extender.nri.restarts import restart
-from extender.nri.verdict import Refusal
+from extender.nri.verdict import NriRefusal
 from extender.wire.nri_scenarios import NRIScenario, NriStep, config_from_json, container_of, pod_of, resources_of
 
 COMPARED: Final = ("ec", "g", "cpus", "mems", "sh", "upd", "un", "z", "gs")
@@ -50,7 +50,7 @@ _TYPE_NAMES: Final = ((DRAM, "DRAM"), (PMEM, "PMEM"), (HBM, "HBM"))
 
 
 @lru_cache(maxsize=256)
-def _discovered(machine: Machine) -> CPUTopology:
+def _discovered(machine: NriMachine) -> CPUTopology:
     return discover(machine)
 
 
@@ -87,7 +87,7 @@ class _Branch:
 
     def _after(self, answer: Answer, node: Node) -> tuple[Answer, "_Branch"]:
         zones = self.zones
-        if answer.get("ec") != Refusal.PANIC.value and node is not self.node and self.with_zones:
+        if answer.get("ec") != NriRefusal.PANIC.value and node is not self.node and self.with_zones:
             zones = node.books.zones()
             changed = {str(i): _zone(z) for i, z in zones.items() if z != self.zones.get(i)}
             if changed:
@@ -117,7 +117,7 @@ class _Branch:
         """A step for a container that exists; one whose creation failed is not known to the runtime."""
         node = self.node
         if step.id in node.failed:
-            return {"ec": Refusal.NO_CONTAINER.value}, node
+            return {"ec": NriRefusal.NO_CONTAINER.value}, node
         if step.o == "upd":
             node, outcome = resize(node, step.id, resources_of(step.r))
             return _answer(node.books, outcome), node
@@ -130,7 +130,7 @@ class _Branch:
         return answer, node
 
 
-def _all_grants(node: Node, outcome: Outcome, fault: str) -> Answer:
+def _all_grants(node: Node, outcome: NriOutcome, fault: str) -> Answer:
     books = node.books
     answer = _sent(outcome)
     if fault or outcome.refusal:
@@ -183,7 +183,7 @@ class _Run:
         if len(result) > MAX_RESULTS and not expected:
             self.complete = False
             del result[MAX_RESULTS:]
-        self.branches = [branch for answer, branch in result if answer.get("ec") != Refusal.PANIC.value]
+        self.branches = [branch for answer, branch in result if answer.get("ec") != NriRefusal.PANIC.value]
         return result
 
     def possible(self, step: NriStep) -> Answer:
@@ -198,7 +198,7 @@ class _Run:
         return possible if self.complete else {**possible, "complete": False}
 
 
-def run(scenario: NRIScenario, machine: Machine) -> list[Answer] | str:
+def run(scenario: NRIScenario, machine: NriMachine) -> list[Answer] | str:
     """The answers to the steps of *scenario*; a text if the policy does not start. Ends when the plugin's process ends.
 
     After a restart or a new configuration several answers can be possible: then `any` lists them, and `certainty` is
@@ -219,7 +219,7 @@ def run(scenario: NRIScenario, machine: Machine) -> list[Answer] | str:
     return answers
 
 
-def _begin(scenario: NRIScenario, machine: Machine) -> _Run | str:
+def _begin(scenario: NRIScenario, machine: NriMachine) -> _Run | str:
     try:
         node = start(set_up(_discovered(machine), scenario.config))
     except PolicyStartError as error:
@@ -228,7 +228,7 @@ def _begin(scenario: NRIScenario, machine: Machine) -> _Run | str:
     return _Run([_Branch(node, node.books.zones(), with_zones)])
 
 
-def _answer(books: Books, outcome: Outcome) -> Answer:
+def _answer(books: Books, outcome: NriOutcome) -> Answer:
     if outcome.refusal is not None:
         return {"ec": outcome.refusal.value, "err": outcome.reason}
     answer: dict[str, object] = {}
@@ -240,7 +240,7 @@ def _answer(books: Books, outcome: Outcome) -> Answer:
     return answer
 
 
-def _sent(outcome: Outcome) -> dict[str, object]:
+def _sent(outcome: NriOutcome) -> dict[str, object]:
     answer: dict[str, object] = {}
     if outcome.updates:
         answer["un"] = len(outcome.updates)
@@ -296,7 +296,7 @@ class NRIAgreement:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def check(scenario: NRIScenario, machine: Machine, agreement: NRIAgreement) -> list[Difference]:
+def check(scenario: NRIScenario, machine: NriMachine, agreement: NRIAgreement) -> list[Difference]:
     """The differences of the first step that has any, counted in *agreement*.
 
     If the real policy gave different answers in different runs, each of them must be a possible answer here, after the
@@ -332,7 +332,7 @@ def check(scenario: NRIScenario, machine: Machine, agreement: NRIAgreement) -> l
 def _unanswered(scenario: NRIScenario) -> list[Difference]:
     """A difference if the recording ends before the scenario does, and not because the plugin's process has ended."""
     answers, count = scenario.recorded.get("r", ()), len(scenario.steps)
-    if len(answers) >= count or (answers and answers[-1].get("ec") == Refusal.PANIC.value):
+    if len(answers) >= count or (answers and answers[-1].get("ec") == NriRefusal.PANIC.value):
         return []
     recorded, steps = f"{len(answers)} answers", f"{count} steps"
     return [Difference(scenario=scenario.id, step=None, path="r", recorded=recorded, replayed=steps)]
@@ -355,7 +355,7 @@ def _check_step(scenario: NRIScenario, number: int, under_way: _Run, recorded: M
         agreeing |= found
     under_way.branches = [
         branch for i, (answer, branch) in enumerate(possible)
-        if i in agreeing and answer.get("ec") != Refusal.PANIC.value
+        if i in agreeing and answer.get("ec") != NriRefusal.PANIC.value
     ]  # fmt: skip
     return []
 
@@ -364,7 +364,7 @@ def _compare(
     scenario: NRIScenario, number: int, recorded: Mapping[str, Any], replayed: Mapping[str, object]
 ) -> list[Difference]:
     """The fields that differ. If the plugin's process ends with an answer, only the answer's class is compared."""
-    names: tuple[str, ...] = ("ec",) if recorded.get("ec") == Refusal.PANIC.value else COMPARED
+    names: tuple[str, ...] = ("ec",) if recorded.get("ec") == NriRefusal.PANIC.value else COMPARED
     if "z0" not in scenario.recorded:
         names = tuple(name for name in names if name != "z")
     return [

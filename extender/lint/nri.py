@@ -16,7 +16,7 @@ from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_taking import discover
 from extender.nri.events import set_up
 from extender.nri.globs import PatternError, glob_match
-from extender.nri.machine import CPU, DRAM, Machine, MemoryNode
+from extender.nri.machine import CPU, DRAM, MemoryNode, NriMachine
 from extender.wire.errors import WireError
 from extender.wire.nri_annotations import FaultKind, annotation_faults
 from extender.wire.nri_scenarios import config_from_json
@@ -75,7 +75,7 @@ def _start(spec: Located) -> Iterator[Finding]:
         yield found("nri-config-invalid", spec.near(key, "cpu"), str(error), "see docs/nri-topology-aware.md")
 
 
-def _assumed(config: PolicyConfig) -> Machine | None:
+def _assumed(config: PolicyConfig) -> NriMachine | None:
     """A machine with all CPUs that are named, on one NUMA node; None if they are too many."""
     texts = (config.available_cpus, config.reserved_cpus)
     named = [int(number) for text in texts if text and ":" in text for number in re.findall(r"\d{1,9}", text)]
@@ -84,7 +84,7 @@ def _assumed(config: PolicyConfig) -> Machine | None:
     if count > MOST_CPUS:
         return None
     online = (1 << count) - 1
-    return Machine(
+    return NriMachine(
         cpus=tuple(CPU(i, 0, 0, 0, 0, 1 << i, 0, "", ()) for i in range(count)),
         nodes=(MemoryNode(0, online, 1 << 40, DRAM, is_normal=True, distances=(10,)),),
         devices=(),

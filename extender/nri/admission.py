@@ -15,10 +15,10 @@ from extender.kubelet.budget import MAX_STEPS, Budget, BudgetError
 from extender.nri.books import Grant
 from extender.nri.estimates import oom_score_adj, runtime_resources
 from extender.nri.events import NewContainer, Node, create, remove, run_pod, stop
-from extender.nri.machine import Machine
-from extender.nri.objects import Pod
+from extender.nri.machine import NriMachine
+from extender.nri.objects import NriPod
 from extender.nri.pinning import Pins
-from extender.nri.verdict import Refusal
+from extender.nri.verdict import NriRefusal
 
 
 class NriContainerKind(Enum):
@@ -45,16 +45,16 @@ class NriReason(StrEnum):
     TOO_LONG = "NRIReplayTooLong"
 
 
-_REASONS: Mapping[Refusal, NriReason] = {
-    Refusal.SLICE: NriReason.NO_CPU,
-    Refusal.TAKE: NriReason.NO_CPU,
-    Refusal.FRACTION: NriReason.NO_CPU,
-    Refusal.OFFER: NriReason.NO_MEMORY,
-    Refusal.STRICT_HINT: NriReason.STRICT_HINT,
-    Refusal.STRICT_ISOLATION: NriReason.STRICT_ISOLATION,
-    Refusal.AFFINITY: NriReason.ANNOTATION,
-    Refusal.REQUEST: NriReason.ANNOTATION,
-    Refusal.PANIC: NriReason.CRASH,
+_REASONS: Mapping[NriRefusal, NriReason] = {
+    NriRefusal.SLICE: NriReason.NO_CPU,
+    NriRefusal.TAKE: NriReason.NO_CPU,
+    NriRefusal.FRACTION: NriReason.NO_CPU,
+    NriRefusal.OFFER: NriReason.NO_MEMORY,
+    NriRefusal.STRICT_HINT: NriReason.STRICT_HINT,
+    NriRefusal.STRICT_ISOLATION: NriReason.STRICT_ISOLATION,
+    NriRefusal.AFFINITY: NriReason.ANNOTATION,
+    NriRefusal.REQUEST: NriReason.ANNOTATION,
+    NriRefusal.PANIC: NriReason.CRASH,
 }
 
 
@@ -108,12 +108,12 @@ class NriVerdict:
     reason: NriReason | None = None
     container: str = ""
     detail: str = ""
-    refusal: Refusal | None = None
+    refusal: NriRefusal | None = None
 
 
 def admit_nri(
     node: Node,
-    pod: Pod,
+    pod: NriPod,
     containers: Sequence[UnplacedContainer],
     *,
     kubelet_refusal: str = "",
@@ -132,7 +132,7 @@ def admit_nri(
         return NriVerdict(node, (), NriReason.TOO_LONG, detail=str(error))
 
 
-def place_pod(node: Node, pod: Pod, containers: Sequence[UnplacedContainer], budget: Budget) -> NriVerdict:
+def place_pod(node: Node, pod: NriPod, containers: Sequence[UnplacedContainer], budget: Budget) -> NriVerdict:
     """Create the containers of *pod* on *node*.
 
     Raises:
@@ -161,7 +161,7 @@ def in_order(containers: Sequence[UnplacedContainer]) -> list[UnplacedContainer]
     return sorted(containers, key=lambda c: c.kind is NriContainerKind.APP)
 
 
-def new_container(pod: Pod, container: UnplacedContainer, machine: Machine) -> NewContainer:
+def new_container(pod: NriPod, container: UnplacedContainer, machine: NriMachine) -> NewContainer:
     """What a runtime would pass with the creation of *container*."""
     total = machine.memory_total_bytes
     return NewContainer(

@@ -12,10 +12,10 @@ from typing import Final
 from extender.kubelet.budget import UNLIMITED, Budget
 from extender.nri.config import PolicyConfig
 from extender.nri.expressions import Expression
-from extender.nri.objects import Container, Pod
+from extender.nri.objects import NriContainer, NriPod
 from extender.nri.pools import Pool, PoolTree
 from extender.nri.text import as_text, as_texts, json_fields
-from extender.nri.verdict import Refusal, RefusalError
+from extender.nri.verdict import NriRefusal, RefusalError
 
 AFFINITY_KEY: Final = "resource-policy.nri.io/affinity"
 ANTI_AFFINITY_KEY: Final = "resource-policy.nri.io/anti-affinity"
@@ -35,7 +35,7 @@ class Affinity:
     weight: int
 
 
-def affinities(pod: Pod, container: str, config: PolicyConfig) -> list[Affinity]:
+def affinities(pod: NriPod, container: str, config: PolicyConfig) -> list[Affinity]:
     """The affinities of a container of *pod*: its annotated ones, else those that the configuration implies.
 
     Raises:
@@ -54,7 +54,7 @@ def affinities(pod: Pod, container: str, config: PolicyConfig) -> list[Affinity]
     return own
 
 
-def names_others(pod: Pod) -> bool:
+def names_others(pod: NriPod) -> bool:
     """Whether an annotated affinity of *pod* selects containers by an id, or by the name of another pod."""
     own = _pod_scope(pod)
     try:
@@ -65,11 +65,11 @@ def names_others(pod: Pod) -> bool:
     return any(part != own and part.is_about_one_pod for part in used)
 
 
-def _pod_scope(pod: Pod) -> Expression:
+def _pod_scope(pod: NriPod) -> Expression:
     return Expression("pod/name", "Equals", (pod.name,))
 
 
-def _annotated(pod: Pod, key: str, weight: int) -> Mapping[str, list[Affinity]]:
+def _annotated(pod: NriPod, key: str, weight: int) -> Mapping[str, list[Affinity]]:
     text = pod.annotations.get(key)
     if text is None:
         return {}
@@ -77,12 +77,12 @@ def _annotated(pod: Pod, key: str, weight: int) -> Mapping[str, list[Affinity]]:
     if document is None and text in pod.documents:
         return {}
     if not isinstance(document, dict):
-        raise RefusalError(Refusal.AFFINITY, f"annotation {key} is no map of containers")
+        raise RefusalError(NriRefusal.AFFINITY, f"annotation {key} is no map of containers")
     simple = _simple(pod, document, weight)
     return _full(pod, key, document, weight) if simple is None else simple
 
 
-def _simple(pod: Pod, document: Mapping[object, object], weight: int) -> Mapping[str, list[Affinity]] | None:
+def _simple(pod: NriPod, document: Mapping[object, object], weight: int) -> Mapping[str, list[Affinity]] | None:
     """`name: [others]`, which applies in both directions; None if *document* is not of this form."""
     others: dict[str, set[str]] = {}
     for name, listed in document.items():
@@ -99,30 +99,30 @@ def _simple(pod: Pod, document: Mapping[object, object], weight: int) -> Mapping
     }
 
 
-def _full(pod: Pod, key: str, document: Mapping[object, object], weight: int) -> Mapping[str, list[Affinity]]:
+def _full(pod: NriPod, key: str, document: Mapping[object, object], weight: int) -> Mapping[str, list[Affinity]]:
     """`name: [{scope, match, weight}]`."""
     result: dict[str, list[Affinity]] = {}
     for name, entries in document.items():
         if entries is not None and not isinstance(entries, list):
-            raise RefusalError(Refusal.AFFINITY, f"annotation {key} has no list for container {name}")
+            raise RefusalError(NriRefusal.AFFINITY, f"annotation {key} has no list for container {name}")
         result[str(name)] = [_entry(pod, key, entry, weight) for entry in entries or ()]
     return result
 
 
-def _entry(pod: Pod, key: str, entry: object, weight: int) -> Affinity:
+def _entry(pod: NriPod, key: str, entry: object, weight: int) -> Affinity:
     if entry is None:
-        raise RefusalError(Refusal.PANIC, f"annotation {key} has an empty entry")
+        raise RefusalError(NriRefusal.PANIC, f"annotation {key} has an empty entry")
     fields = _fields(entry, ("scope", "match", "weight"))
     own = 0 if fields is None else fields.get("weight") or 0
     own = int(own) if isinstance(own, float) and own.is_integer() else own
     if fields is None or not isinstance(own, int) or isinstance(own, bool) or not -(2**31) <= own < 2**31:
-        raise RefusalError(Refusal.AFFINITY, f"annotation {key} has an entry without scope, match and weight")
+        raise RefusalError(NriRefusal.AFFINITY, f"annotation {key} has an entry without scope, match and weight")
     scope = _pod_scope(pod) if fields.get("scope") is None else _expression(fields["scope"], key)
     match = _expression(fields.get("match"), key)
     for expression in (scope, match):
         fault = expression.fault()
         if fault is not None:
-            raise RefusalError(Refusal.AFFINITY, f"annotation {key}: {fault}")
+            raise RefusalError(NriRefusal.AFFINITY, f"annotation {key}: {fault}")
     own = (own if weight > 0 else -own) if own else weight
     return Affinity(scope, match, max(-_MAX_WEIGHT, min(_MAX_WEIGHT, own)))
 
@@ -140,13 +140,13 @@ def _expression(value: object, key: str) -> Expression:
         values = as_texts(fields.get("values"))
         if name is not None and operator is not None and values is not None:
             return Expression(name, operator, tuple(values))
-    raise RefusalError(Refusal.AFFINITY, f"annotation {key} has a malformed expression")
+    raise RefusalError(NriRefusal.AFFINITY, f"annotation {key} has a malformed expression")
 
 
 def pool_affinities(
     own: Sequence[Affinity],
     container: str,
-    placed: Sequence[tuple[Container, Pod | None, int]],
+    placed: Sequence[tuple[NriContainer, NriPod | None, int]],
     budget: Budget = UNLIMITED,
 ) -> dict[int, int]:
     """The sum of weights per pool. *placed*: the other containers of the cache that hold a grant, with their pool.

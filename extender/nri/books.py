@@ -12,7 +12,7 @@ from extender.nri.config import CPUShare, PolicyConfig
 from extender.nri.cpu_allocator import take_cpus
 from extender.nri.cpu_taking import CPUTopology
 from extender.nri.memory import MemoryBooks
-from extender.nri.objects import Container, Pod, QoS
+from extender.nri.objects import NriContainer, NriPod, QoS
 from extender.nri.pools import Pool, PoolTree
 from extender.nri.requests import CPUType
 
@@ -82,8 +82,8 @@ class Books:
         self.reserved = [0] * len(pools)
         self.grants: dict[str, Grant] = {}
         self.memory = MemoryBooks(setup.topology.machine, budget)
-        self.containers: dict[str, Container] = {}
-        self.pods: dict[str, Pod] = {}
+        self.containers: dict[str, NriContainer] = {}
+        self.pods: dict[str, NriPod] = {}
         self.uncached: set[str] = set()
 
     def copy(self, budget: Budget) -> "Books":
@@ -100,7 +100,7 @@ class Books:
         self.containers, self.pods = dict(other.containers), dict(other.pods)
         self.uncached = set(other.uncached)
 
-    def qos(self, container: Container) -> QoS:
+    def qos(self, container: NriContainer) -> QoS:
         """The container's QoS class; UNKNOWN once its pod was removed."""
         pod = self.pods.get(container.pod_id)
         return QoS.UNKNOWN if pod is None else pod.qos

@@ -11,7 +11,7 @@ from extender.kubelet.budget import MAX_STEPS, Budget
 from extender.nri.admission import UnplacedContainer, in_order, new_container, place_pod
 from extender.nri.events import Node, container_of, run_pod
 from extender.nri.hints import resolved
-from extender.nri.objects import Pod
+from extender.nri.objects import NriPod
 from extender.nri.placing import scored_pools
 from extender.nri.pool_rules import PoolRule
 from extender.nri.requests import CPUType, new_request
@@ -51,7 +51,7 @@ class PoolComparison:
     refusal: str = ""
 
 
-def compare_pools(node: Node, pod: Pod, containers: Sequence[UnplacedContainer]) -> list[PoolComparison]:
+def compare_pools(node: Node, pod: NriPod, containers: Sequence[UnplacedContainer]) -> list[PoolComparison]:
     """The pools for each container of *pod* in the order of creation, up to the first that is refused.
 
     A container that is refused before pools are compared, because of an annotation, is left out.
@@ -74,7 +74,7 @@ def compare_pools(node: Node, pod: Pod, containers: Sequence[UnplacedContainer])
     return result
 
 
-def explain_pools(node: Node, pod: Pod, container: UnplacedContainer) -> tuple[PoolRow, ...]:
+def explain_pools(node: Node, pod: NriPod, container: UnplacedContainer) -> tuple[PoolRow, ...]:
     """The pools for the next container of *pod*, see `PoolComparison`.
 
     Raises:

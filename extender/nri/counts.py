@@ -24,7 +24,7 @@ from extender.nri.admission import NriContainerKind, NriReason, UnplacedContaine
 from extender.nri.config import PolicyConfig
 from extender.nri.estimates import estimate, oom_score_adj, runtime_resources
 from extender.nri.machine import ALL_MEMORY
-from extender.nri.objects import Container, Pod
+from extender.nri.objects import NriContainer, NriPod
 from extender.nri.pools import PoolTree
 from extender.nri.requests import CPUType, Request, new_request
 from extender.nri.verdict import RefusalError
@@ -93,7 +93,7 @@ class NriCounts:
 
 
 def refusal_by_pools(
-    counts: NriCounts, pod: Pod, containers: Sequence[UnplacedContainer]
+    counts: NriCounts, pod: NriPod, containers: Sequence[UnplacedContainer]
 ) -> tuple[NriReason, str] | None:
     """The reason for which *pod* would not run, and the container that would be refused; None: nothing is proven."""
     budget = Budget(_STEPS)
@@ -116,14 +116,14 @@ def refusal_by_pools(
     return None
 
 
-def _request(counts: NriCounts, pod: Pod, container: UnplacedContainer, budget: Budget) -> Request:
+def _request(counts: NriCounts, pod: NriPod, container: UnplacedContainer, budget: Budget) -> Request:
     """The request of *container* as the policy reads it. Raises RefusalError and BudgetError."""
     total = counts.root.capacity_memory_bytes
     runtime = runtime_resources(container.cpu_request_milli, container.cpu_limit_milli, container.memory_limit_bytes)
     adjusted = oom_score_adj(pod.qos, container.memory_request_bytes, total)
     return new_request(
         pod,
-        Container(
+        NriContainer(
             id="",
             pod_id=pod.id,
             name=container.name,

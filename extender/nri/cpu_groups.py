@@ -6,7 +6,7 @@ Mirrors: `pkg/cpuallocator/allocator.go` (discoverCPUClusters, pickCacheLevelFor
 from dataclasses import dataclass
 
 from extender.kubelet.sets import iter_bits
-from extender.nri.machine import CPU, Machine
+from extender.nri.machine import CPU, NriMachine
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class CPUGroup:
     is_efficient: bool
 
 
-def discover_clusters(machine: Machine) -> tuple[CPUGroup, ...]:
+def discover_clusters(machine: NriMachine) -> tuple[CPUGroup, ...]:
     """Clusters of the packages that have more than one."""
     result: list[CPUGroup] = []
     for package in machine.packages.values():
@@ -35,7 +35,7 @@ def discover_clusters(machine: Machine) -> tuple[CPUGroup, ...]:
     return tuple(result)
 
 
-def discover_cache_groups(machine: Machine) -> tuple[CPUGroup, ...]:
+def discover_cache_groups(machine: NriMachine) -> tuple[CPUGroup, ...]:
     """CPUs that share a cache which neither one core nor a whole die or package shares; in the plugin's order."""
     level = _grouping_level(machine)
     if level is None:
@@ -68,7 +68,7 @@ def discover_cache_groups(machine: Machine) -> tuple[CPUGroup, ...]:
     )
 
 
-def _grouping_level(machine: Machine) -> int | None:
+def _grouping_level(machine: NriMachine) -> int | None:
     for cpu in machine.cpus:
         sharing = _sharing(cpu)
         for level in range(len(cpu.caches) - 1, 0, -1):
@@ -88,7 +88,7 @@ def _sharing(cpu: CPU) -> dict[int, int]:
     return found
 
 
-def _is_group(machine: Machine, cpu: CPU, cpus: int) -> bool:
+def _is_group(machine: NriMachine, cpu: CPU, cpus: int) -> bool:
     package = machine.packages[cpu.package]
     return cpus.bit_count() > 1 and cpus not in (
         cpu.threads & machine.online,

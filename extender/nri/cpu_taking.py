@@ -9,7 +9,7 @@ from functools import cmp_to_key
 from extender.kubelet.budget import Budget
 from extender.kubelet.sets import iter_bits
 from extender.nri.cpu_groups import CPUGroup, discover_cache_groups, discover_clusters
-from extender.nri.machine import NO_PRIORITY, Machine
+from extender.nri.machine import NO_PRIORITY, NriMachine
 from extender.nri.priorities import Classes, compare, discover_classes
 
 
@@ -17,7 +17,7 @@ from extender.nri.priorities import Classes, compare, discover_classes
 class CPUTopology:
     """The allocator's data about a machine. `cores`: the CPUs of each core, by the core's lowest CPU."""
 
-    machine: Machine
+    machine: NriMachine
     packages: dict[int, int]
     cores: dict[int, int]
     classes: Classes
@@ -25,7 +25,7 @@ class CPUTopology:
     cache_groups: tuple[CPUGroup, ...]
 
 
-def discover(machine: Machine) -> CPUTopology:
+def discover(machine: NriMachine) -> CPUTopology:
     """The allocator's view of *machine*."""
     cores: dict[int, int] = {}
     for cpu in machine.cpus:

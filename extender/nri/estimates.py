@@ -7,7 +7,7 @@ mergeNRIResources).
 
 from typing import Final
 
-from extender.nri.objects import Container, QoS, Resources, RuntimeResources
+from extender.nri.objects import NriContainer, QoS, Resources, RuntimeResources
 
 MIN_SHARES: Final = 2
 MAX_SHARES: Final = 262_144
@@ -77,7 +77,7 @@ def _memory_request(oom_score_adj: int, limit_bytes: int, total_bytes: int) -> i
     return request if not limit_bytes or request < limit_bytes else 0
 
 
-def resized(container: Container, runtime: RuntimeResources, qos: QoS, total_bytes: int) -> tuple[Resources, bool]:
+def resized(container: NriContainer, runtime: RuntimeResources, qos: QoS, total_bytes: int) -> tuple[Resources, bool]:
     """The estimate after an update of *runtime*, and whether the policy sees a change.
 
     A value that the update does not contain stays as at creation. Only values of the new estimate are compared, so a

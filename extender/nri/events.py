@@ -1,6 +1,6 @@
 """A node with the policy, and the effects of the runtime's events.
 
-A `Node` is a value: every event returns a new one. The policy's answer is an `Outcome`.
+A `Node` is a value: every event returns a new one. The policy's answer is an `NriOutcome`.
 
 Mirrors: `pkg/resmgr/nri.go` (RunPodSandbox, CreateContainer, UpdateContainer, StopContainer, RemoveContainer,
 RemovePodSandbox) and `policy/topology-aware-policy.go` (Setup, AllocateResources, UpdateResources, ReleaseResources). A
@@ -19,11 +19,11 @@ from extender.nri.estimates import estimate, resized
 from extender.nri.globs import PatternError, glob_match
 from extender.nri.hints import container_hints
 from extender.nri.machine import PMEM
-from extender.nri.objects import Container, ContainerDevice, Pod, RuntimeResources
+from extender.nri.objects import ContainerDevice, NriContainer, NriPod, RuntimeResources
 from extender.nri.pinning import Pins, Updates, apply_grant, update_shared, widen_memory
 from extender.nri.placing import place, release
 from extender.nri.pools import build_pools
-from extender.nri.verdict import Refusal, RefusalError
+from extender.nri.verdict import NriRefusal, RefusalError
 
 _STEPS_OF_A_GRANT: Final = 3
 """What each grant adds to the work for one more: the books are copied, and all shared CPUs are pinned again."""
@@ -44,14 +44,14 @@ class NewContainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class NriOutcome:
     """The result of an event.
 
     `refusal` and `reason`: None and "" if it succeeded. `grant`: what the container of the event got. `pins`:
     the settings of a created container. `updates`: the changed values of each container that gets an update.
     """
 
-    refusal: Refusal | None = None
+    refusal: NriRefusal | None = None
     reason: str = ""
     grant: Grant | None = None
     pins: Pins | None = None
@@ -105,7 +105,7 @@ def _work_on(node: Node, budget: Budget | None) -> tuple[Books, Updates]:
     return node.books.copy(budget or Budget(MAX_STEPS)), node.updates.copy()
 
 
-def run_pod(node: Node, pod: Pod) -> Node:
+def run_pod(node: Node, pod: NriPod) -> Node:
     """RunPodSandbox: the pod enters the cache."""
     books, updates = _work_on(node, None)
     books.pods[pod.id] = pod
@@ -119,7 +119,7 @@ def remove_pod(node: Node, pod_id: str) -> Node:
     return replace(node, books=books, updates=updates)
 
 
-def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple[Node, Outcome]:
+def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple[Node, NriOutcome]:
     """CreateContainer, and StartContainer where it succeeds.
 
     Raises:
@@ -130,7 +130,7 @@ def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple
     pod = books.pods.get(new.pod_id)
     if pod is None:
         # The plugin formats an error about a container that it does not have (`cache.go` InsertContainer).
-        return node, Outcome(Refusal.PANIC, f"pod {new.pod_id} is unknown: the plugin ends")
+        return node, NriOutcome(NriRefusal.PANIC, f"pod {new.pod_id} is unknown: the plugin ends")
     container = container_of(books, pod, new)
     books.containers[container.id] = container
     running = dict(node.running)
@@ -145,18 +145,18 @@ def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple
         failed = node.failed | {container.id}
         if container.id not in books.grants:
             del books.containers[container.id]
-        return Node(books, updates, running, failed, stopped), Outcome(error.refusal, error.reason)
+        return Node(books, updates, running, failed, stopped), NriOutcome(error.refusal, error.reason)
     pins = updates.send(container.id)
     sent = updates.send_all()
     running[container.full_name] = container.id
-    return Node(books, updates, running, node.failed, stopped), Outcome(grant=grant, pins=pins, updates=sent)
+    return Node(books, updates, running, node.failed, stopped), NriOutcome(grant=grant, pins=pins, updates=sent)
 
 
-def container_of(books: Books, pod: Pod, new: NewContainer) -> Container:
+def container_of(books: Books, pod: NriPod, new: NewContainer) -> NriContainer:
     """*new* as the plugin's cache holds it."""
     machine = books.setup.topology.machine
     annotated = pod.annotated_resources.get(new.name)
-    return Container(
+    return NriContainer(
         id=new.id,
         pod_id=pod.id,
         name=new.name,
@@ -170,7 +170,7 @@ def container_of(books: Books, pod: Pod, new: NewContainer) -> Container:
     )
 
 
-def allocate(books: Books, updates: Updates, container: Container, old_pool: str = "") -> Grant:
+def allocate(books: Books, updates: Updates, container: NriContainer, old_pool: str = "") -> Grant:
     """Place *container* and pin it; raises RefusalError."""
     moves = place(books, container, old_pool)
     widen_memory(books, updates, moves)
@@ -189,7 +189,7 @@ def _release(books: Books, updates: Updates, container: str) -> Grant | None:
 
 def resize(
     node: Node, container_id: str, resources: RuntimeResources, budget: Budget | None = None
-) -> tuple[Node, Outcome]:
+) -> tuple[Node, NriOutcome]:
     """UpdateContainer: release and place again in the same pool, unless the policy sees no change.
 
     After a refusal the container has no grant any more.
@@ -197,7 +197,7 @@ def resize(
     books, updates = _work_on(node, budget)
     container = books.containers.get(container_id)
     if container is None or container_id in books.uncached:
-        return node, Outcome(Refusal.NO_CONTAINER, f"container {container_id} is not known")
+        return node, NriOutcome(NriRefusal.NO_CONTAINER, f"container {container_id} is not known")
     total = books.setup.topology.machine.memory_total_bytes
     new, changed = resized(container, resources, books.qos(container), total)
     container = replace(container, updates=new)
@@ -208,23 +208,23 @@ def resize(
         try:
             allocate(books, updates, container, old_pool)
         except RefusalError as error:
-            return replace(node, books=books, updates=updates), Outcome(error.refusal, error.reason)
+            return replace(node, books=books, updates=updates), NriOutcome(error.refusal, error.reason)
     else:
         updates.repeat(container_id, Pins(shares=container.created.cpu_shares))
     sent = updates.send_all()
-    return replace(node, books=books, updates=updates), Outcome(grant=books.grants.get(container_id), updates=sent)
+    return replace(node, books=books, updates=updates), NriOutcome(grant=books.grants.get(container_id), updates=sent)
 
 
-def stop(node: Node, container_id: str) -> tuple[Node, Outcome]:
+def stop(node: Node, container_id: str) -> tuple[Node, NriOutcome]:
     """StopContainer: the grant is released."""
     books, updates = _work_on(node, None)
     container = books.containers.get(container_id)
     if container is None or container_id in books.uncached:
-        return node, Outcome()
+        return node, NriOutcome()
     running = {name: id_ for name, id_ in node.running.items() if id_ != container_id}
     _release(books, updates, container_id)
     sent = updates.send_all(skip=container_id)
-    return Node(books, updates, running, node.failed, node.stopped | {container_id}), Outcome(updates=sent)
+    return Node(books, updates, running, node.failed, node.stopped | {container_id}), NriOutcome(updates=sent)
 
 
 def remove(node: Node, container_id: str) -> Node:

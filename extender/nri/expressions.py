@@ -11,7 +11,7 @@ from typing import Final
 
 from extender.kubelet.budget import UNLIMITED, Budget
 from extender.nri.globs import PatternError, glob_match
-from extender.nri.objects import Container, Pod
+from extender.nri.objects import NriContainer, NriPod
 
 _ONE_VALUE: Final = frozenset({"Equals", "NotEqual", "Matches", "MatchesNot"})
 _NO_VALUE: Final = frozenset({"Exists", "NotExist", "AlwaysTrue"})
@@ -50,7 +50,7 @@ class Expression:
         keys = (posixpath.normpath(key) for key in _split_keys(self.key)[0])
         return any(key in _OF_ONE_POD or "/" + KUBELET_LABELS in key for key in keys)
 
-    def matches(self, container: Container, pod: Pod | None, budget: Budget = UNLIMITED) -> bool:
+    def matches(self, container: NriContainer, pod: NriPod | None, budget: Budget = UNLIMITED) -> bool:
         """Whether it selects *container*; *pod*: None if the plugin no longer has it.
 
         Raises:
@@ -116,7 +116,7 @@ def _key_fault(key: str) -> str | None:
     return None
 
 
-def _value(keys: Sequence[str], joiner: str, container: Container, pod: Pod | None) -> str | None:
+def _value(keys: Sequence[str], joiner: str, container: NriContainer, pod: NriPod | None) -> str | None:
     """The value of a key of these parts; None if no part of it can be resolved."""
     values = [_resolve(one, container, pod) for one in keys]
     if len(keys) == 1:
@@ -124,7 +124,7 @@ def _value(keys: Sequence[str], joiner: str, container: Container, pod: Pod | No
     return None if all(value is None for value in values) else joiner.join(value or "" for value in values)
 
 
-def _resolve(key: str, container: Container, pod: Pod | None) -> str | None:
+def _resolve(key: str, container: NriContainer, pod: NriPod | None) -> str | None:
     head, _, rest = posixpath.normpath(key).partition("/")
     if head == "pod":
         return None if pod is None or not rest else _resolve_pod(rest, pod)
@@ -141,7 +141,7 @@ def _resolve(key: str, container: Container, pod: Pod | None) -> str | None:
     return None
 
 
-def _resolve_pod(key: str, pod: Pod) -> str | None:
+def _resolve_pod(key: str, pod: NriPod) -> str | None:
     """A pod's QoS class never resolves: it is of another type than string in the plugin."""
     head, _, rest = key.partition("/")
     if head == "labels" and rest:

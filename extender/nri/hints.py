@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 from extender.kubelet.budget import Budget
 from extender.kubelet.sets import format_list, iter_bits
 from extender.nri.globs import PatternError, glob_match
-from extender.nri.machine import Device, Machine
-from extender.nri.objects import ContainerDevice, Hint, Pod
+from extender.nri.machine import NriDevice, NriMachine
+from extender.nri.objects import ContainerDevice, NriHint, NriPod
 from extender.nri.pools import Pool, PoolKind, PoolTree
 from extender.nri.text import (
     as_texts,
@@ -22,7 +22,7 @@ from extender.nri.text import (
     parse_id_list,
     parse_int,
 )
-from extender.nri.verdict import Refusal, RefusalError
+from extender.nri.verdict import NriRefusal, RefusalError
 
 POD_RESOURCE_PROVIDER: Final = "podresourceapi:"
 _OVERFIT: Final = 0.9
@@ -33,14 +33,14 @@ _Paths: TypeAlias = tuple[bool, tuple[str, ...]] | None
 
 
 def container_hints(
-    machine: Machine,
-    pod: Pod,
+    machine: NriMachine,
+    pod: NriPod,
     container: str,
     devices: Sequence[ContainerDevice],
     budget: Budget,
     *,
     wildcard_rule: bool,
-) -> Mapping[str, Hint]:
+) -> Mapping[str, NriHint]:
     """The hints of a new container by provider. *wildcard_rule*: a cgroup rule for all devices comes first.
 
     Raises:
@@ -50,7 +50,7 @@ def container_hints(
     if kinds is None:
         return {}
     allowed, denied = (_paths(pod.document(f"{kind}.topologyhints", container)) for kind in ("allow", "deny"))
-    hints: dict[str, Hint] = {}
+    hints: dict[str, NriHint] = {}
     if "devices" in kinds:
         rules = _first_rules(devices)
         for device in devices:
@@ -65,11 +65,11 @@ def container_hints(
                     hints.setdefault(facts.path, hint)
         hints.update(pod.device_hints.get(container, ()))
     if "pod-resources" in kinds:
-        from_kubelet: dict[str, Hint] = {}
+        from_kubelet: dict[str, NriHint] = {}
         for resource, nodes in pod.device_nodes.get(container, ()):
             provider = POD_RESOURCE_PROVIDER + resource
             if nodes and not _is_denied(provider, allowed, denied, budget):
-                from_kubelet[provider] = Hint(numas=",".join(map(str, nodes)))
+                from_kubelet[provider] = NriHint(numas=",".join(map(str, nodes)))
         for provider, hint in from_kubelet.items():
             hints.setdefault(provider, hint)
     for provider, hint in annotated_hints(pod, container):
@@ -125,7 +125,7 @@ def _is_listed(path: str, paths: _Paths, budget: Budget) -> bool:
     return any(glob_match(entry, path, budget) if are_globs else path.startswith(entry) for entry in listed)
 
 
-def _facts_of(machine: Machine, device: ContainerDevice) -> Device | None:
+def _facts_of(machine: NriMachine, device: ContainerDevice) -> NriDevice | None:
     wanted = _numbers(device)
     return next((d for d in machine.devices if (d.type, d.major, d.minor) == wanted), None)
 
@@ -142,16 +142,16 @@ def _first_rules(devices: Sequence[ContainerDevice]) -> Mapping[tuple[str, int, 
     return {_numbers(each): each.access for each in reversed(devices) if each.access is not None}
 
 
-def _device_hint(device: Device) -> Hint | None:
+def _device_hint(device: NriDevice) -> NriHint | None:
     """`topology.go` getTopologyHint: a NUMA node without a CPU list ends up as a socket."""
     numas = "" if device.numa_node is None or device.numa_node == -1 else str(device.numa_node)
     cpus = (device.local_cpus or "").strip()
     if numas and not cpus:
-        return Hint(sockets=numas)
-    return Hint(cpus=cpus, numas=numas) if cpus or numas else None
+        return NriHint(sockets=numas)
+    return NriHint(cpus=cpus, numas=numas) if cpus or numas else None
 
 
-def annotated_hints(pod: Pod, container: str) -> list[tuple[str, Hint]]:
+def annotated_hints(pod: NriPod, container: str) -> list[tuple[str, NriHint]]:
     """(provider, hint) of the test annotation; empty if it is malformed."""
     document = pod.document("test.topologyhints", container)
     if not isinstance(document, dict):
@@ -164,7 +164,7 @@ def annotated_hints(pod: Pod, container: str) -> list[tuple[str, Hint]]:
         values = as_texts([fields.get(name) for name in ("provider", "cpus", "numas", "sockets")])
         if values is None:
             return []
-        result.append((values[0], Hint(*values[1:])))
+        result.append((values[0], NriHint(*values[1:])))
     return result
 
 
@@ -173,7 +173,7 @@ def is_from_kubelet(provider: str) -> bool:
     return provider.startswith(POD_RESOURCE_PROVIDER)
 
 
-def resolved(hints: Mapping[str, Hint], machine: Machine) -> Mapping[str, Hint]:
+def resolved(hints: Mapping[str, NriHint], machine: NriMachine) -> Mapping[str, NriHint]:
     """*hints* with CPUs for those that name only NUMA nodes (`topology.go` ResolvePartialHints)."""
     if not any(hint.numas and not hint.cpus for hint in hints.values()):
         return hints
@@ -183,12 +183,12 @@ def resolved(hints: Mapping[str, Hint], machine: Machine) -> Mapping[str, Hint]:
     }
 
 
-def _cpus_of_numas(numas: str, machine: Machine) -> str:
+def _cpus_of_numas(numas: str, machine: NriMachine) -> str:
     nodes = parse_id_list(numas)
     return "" if nodes is None else format_list(machine.cpus_of_nodes(nodes) & machine.online)
 
 
-def scores(hints: Mapping[str, Hint], pool: Pool, tree: PoolTree, machine: Machine) -> tuple[float, float]:
+def scores(hints: Mapping[str, NriHint], pool: Pool, tree: PoolTree, machine: NriMachine) -> tuple[float, float]:
     """(product of the scores of *hints* at *pool*, product of those that are not 0); `pools.go` combineHintScores.
 
     Raises:
@@ -203,7 +203,7 @@ def scores(hints: Mapping[str, Hint], pool: Pool, tree: PoolTree, machine: Machi
     return (product, non_zero) if hints else (0.0, 0.0)
 
 
-def _score(hint: Hint, pool: Pool, tree: PoolTree, machine: Machine) -> float:
+def _score(hint: NriHint, pool: Pool, tree: PoolTree, machine: NriMachine) -> float:
     """How well *pool* satisfies *hint*, 0 to 1 (`node.go` HintScore).
 
     Raises:
@@ -218,7 +218,7 @@ def _score(hint: Hint, pool: Pool, tree: PoolTree, machine: Machine) -> float:
     return _socket_score(hint, pool, tree, machine) if hint.sockets else 0.0
 
 
-def _numa_score(hint: Hint, pool: Pool, tree: PoolTree, machine: Machine) -> float:
+def _numa_score(hint: NriHint, pool: Pool, tree: PoolTree, machine: NriMachine) -> float:
     if pool.kind is PoolKind.VIRTUAL:
         return _OVERFIT * _OVERFIT
     if pool.kind is PoolKind.NUMA:
@@ -227,7 +227,7 @@ def _numa_score(hint: Hint, pool: Pool, tree: PoolTree, machine: Machine) -> flo
         parent = tree.pools[pool.parent]
         if parent.kind is not PoolKind.NUMA:
             raise RefusalError(
-                Refusal.PANIC, f"a hint without CPUs makes the plugin recurse without end at {pool.name}"
+                NriRefusal.PANIC, f"a hint without CPUs makes the plugin recurse without end at {pool.name}"
             )
         return _OVERFIT * _membership(hint.numas, (parent.sysfs_id,))
     package = machine.packages[pool.package]
@@ -235,7 +235,7 @@ def _numa_score(hint: Hint, pool: Pool, tree: PoolTree, machine: Machine) -> flo
     return _OVERFIT * _membership(hint.numas, nodes)
 
 
-def _socket_score(hint: Hint, pool: Pool, tree: PoolTree, machine: Machine) -> float:
+def _socket_score(hint: NriHint, pool: Pool, tree: PoolTree, machine: NriMachine) -> float:
     if pool.kind is PoolKind.VIRTUAL:
         return _OVERFIT
     if pool.kind is PoolKind.L3:
@@ -264,7 +264,7 @@ def node_mask(text: str) -> int | None:
     return None if nodes is None or nodes.bit_length() > _MAX_NODE_ID + 1 else nodes
 
 
-def misaligned(hint: Hint, cpus: int, machine: Machine) -> int:
+def misaligned(hint: NriHint, cpus: int, machine: NriMachine) -> int:
     """The CPUs of *cpus* that a strict *hint* forbids (`hints.go` MisalignedCPUSet).
 
     Raises:
@@ -276,6 +276,6 @@ def misaligned(hint: Hint, cpus: int, machine: Machine) -> int:
         result |= cpus & ~by_cpus
     nodes = parse_id_list(hint.numas) or 0
     if any(i >= len(machine.nodes) for i in iter_bits(nodes)):
-        raise RefusalError(Refusal.PANIC, f"the strict hint names NUMA nodes {hint.numas} that do not exist")
+        raise RefusalError(NriRefusal.PANIC, f"the strict hint names NUMA nodes {hint.numas} that do not exist")
     by_nodes = machine.cpus_of_nodes(nodes)
     return result | (cpus & ~by_nodes if by_nodes else 0)

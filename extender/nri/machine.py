@@ -65,7 +65,7 @@ class MemoryNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class NriDevice:
     """A device with a sysfs entry. `numa_node`: None if the file is absent; `local_cpus`: the file's text."""
 
     type: str
@@ -91,7 +91,7 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Machine:
+class NriMachine:
     """A machine. `cpus` are the online ones, ascending; `nodes` have the ids 0..N-1.
 
     `performance` and `efficient`: the CPUs of each core kind; `efficient` is empty unless the machine is hybrid.
@@ -100,7 +100,7 @@ class Machine:
 
     cpus: tuple[CPU, ...]
     nodes: tuple[MemoryNode, ...]
-    devices: tuple[Device, ...]
+    devices: tuple[NriDevice, ...]
     present: int
     isolated: int
     performance: int

@@ -14,7 +14,7 @@ from typing import Final
 
 from extender.kubelet.budget import Budget
 from extender.kubelet.sets import iter_bits
-from extender.nri.machine import DRAM, HBM, MEMORY_TYPES, PMEM, Machine
+from extender.nri.machine import DRAM, HBM, MEMORY_TYPES, PMEM, NriMachine
 
 BEST_EFFORT: Final = 0
 BURSTABLE: Final = 1 << 10
@@ -54,7 +54,7 @@ class MemoryBooks:
 
     __slots__ = ("_budget", "_machine", "age", "requests", "zones")
 
-    def __init__(self, machine: Machine, budget: Budget) -> None:
+    def __init__(self, machine: NriMachine, budget: Budget) -> None:
         self._machine: Final = machine
         self._budget = budget
         self.requests: dict[str, MemoryRequest] = {}

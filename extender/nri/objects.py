@@ -20,7 +20,7 @@ class QoS(Enum):
     UNKNOWN = ""
 
 
-class Scope(IntEnum):
+class NriScope(IntEnum):
     """How specific an annotation is; a lower value is more specific (`pod.go` AnnotationScope)."""
 
     CONTAINER = 0
@@ -110,7 +110,7 @@ NO_ANNOTATIONS: Final = LateAnnotations(_nothing)
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What the policy reads of a pod's metadata: labels, and annotations that it may know. For the rest see `Pod`.
+    """What the policy reads of a pod's metadata: labels, and annotations that it may know. For the rest see `NriPod`.
 
     `excess`: which field is too long to be kept, as a sentence; "": none. Then the others are empty.
     """
@@ -125,7 +125,7 @@ NO_METADATA: Final = Metadata()
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class NriHint:
     """The location that a device or a test annotation prefers. Lists are text, "" if missing (`pkg/topology`)."""
 
     cpus: str = ""
@@ -134,7 +134,7 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class NriPod:
     """A pod.
 
     `late`: the annotation values that the policy parses. `device_nodes`: per container (resource name, NUMA nodes) of
@@ -150,7 +150,7 @@ class Pod:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     device_nodes: Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]
-    device_hints: Mapping[str, tuple[tuple[str, Hint], ...]] = field(default_factory=dict)
+    device_hints: Mapping[str, tuple[tuple[str, NriHint], ...]] = field(default_factory=dict)
     late: LateAnnotations = field(default=NO_ANNOTATIONS, compare=False, repr=False)
 
     @property
@@ -163,16 +163,16 @@ class Pod:
         """The resources that an annotation states for each container, parsed at the first use."""
         return self.late.parsed.resources
 
-    def query(self, key: str, container: str) -> tuple[str, Scope] | None:
+    def query(self, key: str, container: str) -> tuple[str, NriScope] | None:
         """The value of annotation *key* that applies to *container*, and its scope (`pod.go` QueryEffectiveAnnotation).
 
         *key* is without the suffix `.resource-policy.nri.io`.
         """
         full = key + KEY_SUFFIX
         for name, scope in (
-            (f"{full}/container.{container}", Scope.CONTAINER),
-            (f"{full}/pod", Scope.POD),
-            (full, Scope.UNSCOPED),
+            (f"{full}/container.{container}", NriScope.CONTAINER),
+            (f"{full}/pod", NriScope.POD),
+            (full, NriScope.UNSCOPED),
         ):
             value = self.annotations.get(name)
             if value is not None:
@@ -191,7 +191,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class NriContainer:
     """A container of the cache.
 
     `created`: the values from the runtime at creation. `requirements`: the estimate at creation. `updates`: the
@@ -205,7 +205,7 @@ class Container:
     oom_score_adj: int
     requirements: Resources
     updates: Resources | None
-    hints: Mapping[str, Hint]
+    hints: Mapping[str, NriHint]
     full_name: str
     labels: Mapping[str, str]
 

@@ -16,7 +16,7 @@ from extender.kubelet.sets import format_list
 from extender.nri.books import Books, Grant, Setup
 from extender.nri.events import Node, start
 from extender.nri.memory import BEST_EFFORT
-from extender.nri.objects import Container, Pod, QoS, Resources, RuntimeResources
+from extender.nri.objects import NriContainer, NriPod, QoS, Resources, RuntimeResources
 from extender.nri.pools import Pool
 from extender.nri.requests import CPUType
 from extender.nri.scoring import MEMORY_PRIORITY
@@ -110,11 +110,11 @@ def _checked_pool(books: Books, observed: ObservedGrant) -> Pool:
     return pool
 
 
-def _add(books: Books, observed: ObservedGrant) -> Container:
+def _add(books: Books, observed: ObservedGrant) -> NriContainer:
     """Book the grant; returns its container."""
     pool, id_ = _checked_pool(books, observed), _OBSERVED + observed.container_id
     if observed.pod_uid and observed.pod_uid not in books.pods:
-        books.pods[observed.pod_uid] = Pod(
+        books.pods[observed.pod_uid] = NriPod(
             id=observed.pod_uid,
             uid=observed.pod_uid,
             namespace=observed.namespace,
@@ -124,7 +124,7 @@ def _add(books: Books, observed: ObservedGrant) -> Container:
             annotations={},
             device_nodes={},
         )
-    container = Container(
+    container = NriContainer(
         id=id_,
         pod_id=observed.pod_uid,
         name=observed.container,

@@ -14,18 +14,18 @@ from extender.nri.books import Books, Grant
 from extender.nri.cpu_allocator import take_cpus
 from extender.nri.hints import is_from_kubelet, misaligned, resolved
 from extender.nri.memory import Offer
-from extender.nri.objects import Container, Hint
+from extender.nri.objects import NriContainer, NriHint
 from extender.nri.pools import Pool
 from extender.nri.requests import CPUType, Request, new_request
 from extender.nri.scoring import Order, Score, memory_offer, score_pools
 from extender.nri.text import parse_id_list
-from extender.nri.verdict import Refusal, RefusalError
+from extender.nri.verdict import NriRefusal, RefusalError
 
 _CHARACTERS_A_STEP: Final = 2
 """This many characters of annotated affinities are read in about the time of a step."""
 
 
-def place(books: Books, container: Container, old_pool: str = "") -> dict[str, int]:
+def place(books: Books, container: NriContainer, old_pool: str = "") -> dict[str, int]:
     """Grant resources to *container*. Returns the containers whose memory was widened for it, with their new nodes.
 
     *old_pool*: the name of the pool that a resize or a new configuration keeps.
@@ -36,7 +36,7 @@ def place(books: Books, container: Container, old_pool: str = "") -> dict[str, i
     setup, pod = books.setup, books.pods.get(container.pod_id)
     if pod is None:
         # The plugin reads annotations without a check (`pod-preferences.go` cpuAllocationPreferences).
-        raise RefusalError(Refusal.PANIC, f"the pod of {container.full_name} is unknown: the plugin ends")
+        raise RefusalError(NriRefusal.PANIC, f"the pod of {container.full_name} is unknown: the plugin ends")
     machine, root = setup.topology.machine, setup.tree.root
     types, cold_start_off = machine.memory_types, setup.cold_start_off
     request = new_request(pod, container, setup.config, types, books.budget, cold_start_off=cold_start_off)
@@ -51,7 +51,7 @@ def place(books: Books, container: Container, old_pool: str = "") -> dict[str, i
         pool = root
         offer = memory_offer(books, pool, container.id, replace(request, pick_by_hints=False), hints)
     if offer is None:
-        raise RefusalError(Refusal.OFFER, f"no memory for {request.memory_bytes} bytes at {pool.name}")
+        raise RefusalError(NriRefusal.OFFER, f"no memory for {request.memory_bytes} bytes at {pool.name}")
     grant = _grant_cpus(books, container, request, pool, hints)
     try:
         _verify(books, grant, request, hints)
@@ -87,7 +87,7 @@ def release_all(books: Books, containers: Collection[str]) -> None:
 
 
 def _choose(
-    books: Books, container: Container, request: Request, hints: Mapping[str, Hint], old_pool: str
+    books: Books, container: NriContainer, request: Request, hints: Mapping[str, NriHint], old_pool: str
 ) -> tuple[Pool, Offer | None]:
     scored, order = scored_pools(books, container, request, hints)
     # Two dies with the same NUMA nodes have pools of equal names.
@@ -97,7 +97,7 @@ def _choose(
 
 
 def scored_pools(
-    books: Books, container: Container, request: Request, hints: Mapping[str, Hint]
+    books: Books, container: NriContainer, request: Request, hints: Mapping[str, NriHint]
 ) -> tuple[list[Score], Order]:
     """The scores of all pools by id, and the order among them; raises RefusalError."""
     placed = [
@@ -114,7 +114,9 @@ def scored_pools(
     return scored, Order(books, container, request, has_hints=bool(hints))
 
 
-def _grant_cpus(books: Books, container: Container, request: Request, pool: Pool, hints: Mapping[str, Hint]) -> Grant:
+def _grant_cpus(
+    books: Books, container: NriContainer, request: Request, pool: Pool, hints: Mapping[str, NriHint]
+) -> Grant:
     full, fraction, cpu_type = request.full, request.fraction, request.cpu_type
     if cpu_type is CPUType.RESERVED:
         full, fraction = 0, fraction + 1000 * full
@@ -130,7 +132,7 @@ def _grant_cpus(books: Books, container: Container, request: Request, pool: Pool
             if available < fraction:
                 books.release_cpus(grant)
                 raise RefusalError(
-                    Refusal.FRACTION,
+                    NriRefusal.FRACTION,
                     f"{pool.name}: not enough {fraction}m sharable CPU, {available}m available",
                 )
         books.book_portion(pool, cpu_type, fraction)
@@ -139,14 +141,14 @@ def _grant_cpus(books: Books, container: Container, request: Request, pool: Pool
 
 
 def _exclusive_cpus(
-    books: Books, request: Request, pool: Pool, count: int, hints: Mapping[str, Hint], allocatable: list[int]
+    books: Books, request: Request, pool: Pool, count: int, hints: Mapping[str, NriHint], allocatable: list[int]
 ) -> int:
     isolated = books.isolated[pool.id]
     if request.isolate and isolated.bit_count() >= count:
         return _take(books, request, isolated, count, hints) or 0
     if allocatable[pool.id] < 1000 * count:
         raise RefusalError(
-            Refusal.SLICE,
+            NriRefusal.SLICE,
             f"{pool.name}: can't slice {count} exclusive CPUs from {format_list(books.sharable[pool.id])}, "
             f"{allocatable[pool.id]}m available",
         )
@@ -156,12 +158,12 @@ def _exclusive_cpus(
     taken = _take(books, request, sliceable, count, hints)
     if taken is None:
         raise RefusalError(
-            Refusal.TAKE, f"{pool.name}: can't take {count} exclusive CPUs from {format_list(sliceable)}"
+            NriRefusal.TAKE, f"{pool.name}: can't take {count} exclusive CPUs from {format_list(sliceable)}"
         )
     return taken
 
 
-def _take(books: Books, request: Request, free: int, count: int, hints: Mapping[str, Hint]) -> int | None:
+def _take(books: Books, request: Request, free: int, count: int, hints: Mapping[str, NriHint]) -> int | None:
     """*count* CPUs of *free*, near the devices if the container requests that (`resources.go` takeCPUsByHints)."""
     near = [hint for provider, hint in sorted(hints.items()) if is_from_kubelet(provider)]
     if request.pick_by_hints and near and len(near) <= count:
@@ -171,14 +173,14 @@ def _take(books: Books, request: Request, free: int, count: int, hints: Mapping[
     return take_cpus(books.setup.topology, free, count, request.priority, books.budget)
 
 
-def _take_near(books: Books, request: Request, free: int, count: int, hints: list[Hint]) -> int | None:
+def _take_near(books: Books, request: Request, free: int, count: int, hints: list[NriHint]) -> int | None:
     topology = books.setup.topology
     per_hint = count // len(hints) if len(hints) < count and count % len(hints) == 0 else 1
     taken = 0
     for hint in hints:
         cpus = parse_id_list(hint.cpus)
         if cpus is None:
-            raise RefusalError(Refusal.PANIC, f"the CPUs {hint.cpus!r} of a device hint are malformed")
+            raise RefusalError(NriRefusal.PANIC, f"the CPUs {hint.cpus!r} of a device hint are malformed")
         picked = take_cpus(topology, free & ~taken & cpus, per_hint, request.priority, books.budget)
         if picked is None:
             return None
@@ -192,7 +194,7 @@ def _take_near(books: Books, request: Request, free: int, count: int, hints: lis
     return taken
 
 
-def _verify(books: Books, grant: Grant, request: Request, hints: Mapping[str, Hint]) -> None:
+def _verify(books: Books, grant: Grant, request: Request, hints: Mapping[str, NriHint]) -> None:
     """Strict hints and strict isolation (`resources.go` verifyStrictTopologyHints, verifyStrictCPUPreferences)."""
     pool, machine = books.setup.tree.pools[grant.pool], books.setup.topology.machine
     granted = [grant.exclusive] if grant.exclusive else []
@@ -202,6 +204,6 @@ def _verify(books: Books, grant: Grant, request: Request, hints: Mapping[str, Hi
         granted.append(pool.reserved)
     for hint in hints.values() if request.strict_hints else ():
         if any(misaligned(hint, cpus, machine) for cpus in granted):
-            raise RefusalError(Refusal.STRICT_HINT, f"{pool.name}: granted CPUs fail strict hint {hint}")
+            raise RefusalError(NriRefusal.STRICT_HINT, f"{pool.name}: granted CPUs fail strict hint {hint}")
     if request.strict_isolate and (grant.exclusive & pool.isolated).bit_count() < request.full:
-        raise RefusalError(Refusal.STRICT_ISOLATION, f"{pool.name}: fewer than {request.full} isolated CPUs granted")
+        raise RefusalError(NriRefusal.STRICT_ISOLATION, f"{pool.name}: fewer than {request.full} isolated CPUs granted")

@@ -9,7 +9,7 @@ from enum import Enum
 
 from extender.kubelet.sets import iter_bits
 from extender.nri.config import LEVELS, CPUShare
-from extender.nri.machine import DRAM, HBM, PMEM, Machine, Package
+from extender.nri.machine import DRAM, HBM, PMEM, NriMachine, Package
 
 
 class PoolKind(Enum):
@@ -109,7 +109,7 @@ class _Draft:
             self.parent.children.append(self)
 
 
-def build_pools(machine: Machine, share: CPUShare) -> PoolTree:
+def build_pools(machine: NriMachine, share: CPUShare) -> PoolTree:
     """The pools of *machine*, with its CPUs divided by *share*."""
     root = None
     if len(machine.packages) > 1:
@@ -119,7 +119,7 @@ def build_pools(machine: Machine, share: CPUShare) -> PoolTree:
     return _enumerate(machine, share, root or sockets[0])
 
 
-def _draft_socket(machine: Machine, package: Package, root: _Draft | None) -> _Draft:
+def _draft_socket(machine: NriMachine, package: Package, root: _Draft | None) -> _Draft:
     cpus = package.cpus
     socket = _Draft(f"socket #{package.id}", PoolKind.SOCKET, root, package.id, package.id, cpus, cpus)
     if len(package.die_cpus) > 1 and any(len(clusters) > 1 for clusters in package.die_clusters.values()):
@@ -132,7 +132,7 @@ def _draft_socket(machine: Machine, package: Package, root: _Draft | None) -> _D
     return socket
 
 
-def _draft_below(machine: Machine, package: Package, parent: _Draft, node_ids: tuple[int, ...]) -> None:
+def _draft_below(machine: NriMachine, package: Package, parent: _Draft, node_ids: tuple[int, ...]) -> None:
     if len(node_ids) <= 1:
         _draft_l3(package, parent)
         return
@@ -150,7 +150,7 @@ def _draft_l3(package: Package, parent: _Draft) -> None:
             _Draft(f"{parent.name}/L3 cache #{id_}", PoolKind.L3, parent, id_, package.id, cpus, cpus)
 
 
-def _enumerate(machine: Machine, share: CPUShare, root: _Draft) -> PoolTree:
+def _enumerate(machine: NriMachine, share: CPUShare, root: _Draft) -> PoolTree:
     """Number the drafts, children before parents. The tree is at most five levels deep."""
     order: list[_Draft] = []
     stack = [root]
@@ -174,7 +174,12 @@ def _enumerate(machine: Machine, share: CPUShare, root: _Draft) -> PoolTree:
 
 
 def _pool(
-    machine: Machine, share: CPUShare, draft: _Draft, number: int, ancestors: tuple[int, ...], subtree: tuple[int, ...]
+    machine: NriMachine,
+    share: CPUShare,
+    draft: _Draft,
+    number: int,
+    ancestors: tuple[int, ...],
+    subtree: tuple[int, ...],
 ) -> Pool:
     allowed = draft.cpus & share.allowed
     nodes = machine.memory_nodes if not ancestors else _memory_of(machine, draft.cpus)
@@ -199,7 +204,7 @@ def _pool(
     )
 
 
-def _memory_of(machine: Machine, cpus: int) -> int:
+def _memory_of(machine: NriMachine, cpus: int) -> int:
     """The nodes of *cpus* and the memory-only nodes closest to one of them (`pools.go` getClosestSpecialMem)."""
     nodes = sum(1 << node.id for node in machine.nodes if node.cpus & cpus)
     with_cpus = sum(1 << node.id for node in machine.nodes if node.type == DRAM and node.cpus)

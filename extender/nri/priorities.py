@@ -7,13 +7,13 @@ states are not part of a machine's facts, so the classes come from base frequenc
 from typing import TypeAlias
 
 from extender.kubelet.sets import iter_bits
-from extender.nri.machine import EPP_ORDER, HIGH, LOW, NO_PRIORITY, NORMAL, Machine, Package
+from extender.nri.machine import EPP_ORDER, HIGH, LOW, NO_PRIORITY, NORMAL, NriMachine, Package
 
 Classes: TypeAlias = tuple[int, int, int]
 """The CPUs of priority high, normal and low."""
 
 
-def discover_classes(machine: Machine) -> Classes:
+def discover_classes(machine: NriMachine) -> Classes:
     """The priority class of every CPU."""
     classes = [0, 0, 0]
     for package in machine.packages.values():
@@ -24,7 +24,7 @@ def discover_classes(machine: Machine) -> Classes:
     return classes[HIGH], classes[NORMAL], classes[LOW]
 
 
-def _of_package(machine: Machine, package: Package) -> list[int]:
+def _of_package(machine: NriMachine, package: Package) -> list[int]:
     cpus = [machine.cpu[i] for i in iter_bits(package.cpus)]
     frequencies = sorted({cpu.base_khz for cpu in cpus} - {0})
     preferences = sorted({EPP_ORDER[cpu.epp] for cpu in cpus if cpu.epp in EPP_ORDER})

@@ -13,15 +13,15 @@ from typing import Final
 from extender.kubelet.budget import Budget, BudgetError
 from extender.nri.books import Books, Grant, Setup
 from extender.nri.config import PolicyConfig, PolicyStartError
-from extender.nri.events import Node, Outcome, set_up
-from extender.nri.objects import Container, QoS
+from extender.nri.events import Node, NriOutcome, set_up
+from extender.nri.objects import NriContainer, QoS
 from extender.nri.orders import MAX_SEARCH_STEPS, Results, explore
 from extender.nri.pinning import Updates, apply_grant, update_shared, widen_memory
 from extender.nri.placing import place, release
 from extender.nri.requests import CPUType
 from extender.nri.restarts import state_key
 from extender.nri.scoring import MEMORY_PRIORITY
-from extender.nri.verdict import Refusal, RefusalError
+from extender.nri.verdict import NriRefusal, RefusalError
 
 _QOS_ORDER = {QoS.GUARANTEED: 0, QoS.BURSTABLE: 1, QoS.BEST_EFFORT: 2, QoS.UNKNOWN: 3}
 
@@ -32,7 +32,7 @@ class _ReconfigureError(Exception):
     `refusal`: why the first container without room is refused.
     """
 
-    def __init__(self, refusal: Refusal | None = None) -> None:
+    def __init__(self, refusal: NriRefusal | None = None) -> None:
         super().__init__()
         self.refusal: Final = refusal
 
@@ -47,7 +47,7 @@ class _Course:
 
     books: Books
     updates: Updates
-    refusal: Refusal | None = None
+    refusal: NriRefusal | None = None
     is_over: bool = False
     is_rejected: bool = False
     has_moved: bool = False
@@ -55,7 +55,7 @@ class _Course:
 
 def reconfigurations(
     node: Node, config: PolicyConfig, budget: Budget | None = None
-) -> Results[tuple[Node, Outcome, bool]]:
+) -> Results[tuple[Node, NriOutcome, bool]]:
     """Every answer that the plugin may give to *config*: the node, what is sent, and whether it was accepted.
 
     The plugin carries grants over in a random order. A configuration that is not accepted leaves the old one in place.
@@ -64,7 +64,7 @@ def reconfigurations(
 
     The refusal is PANIC if the plugin must place a container again whose pod it no longer has: its process ends.
     """
-    results: list[tuple[Node, Outcome, bool]] = []
+    results: list[tuple[Node, NriOutcome, bool]] = []
     rejections = dict[Hashable, _Course]()
     complete = True
     try:
@@ -74,8 +74,8 @@ def reconfigurations(
     else:
         complete = applied.complete
         for course in applied.states:
-            if course.refusal is Refusal.PANIC:
-                results.append((node, Outcome(Refusal.PANIC), False))
+            if course.refusal is NriRefusal.PANIC:
+                results.append((node, NriOutcome(NriRefusal.PANIC), False))
             elif course.is_rejected:
                 rejections.setdefault((state_key(course.books, course.updates), course.refusal), course)
             else:
@@ -88,7 +88,7 @@ def reconfigurations(
     return Results(tuple(results), complete)
 
 
-def _restore(node: Node, rejected: _Course, budget: Budget) -> tuple[list[tuple[Node, Outcome, bool]], bool]:
+def _restore(node: Node, rejected: _Course, budget: Budget) -> tuple[list[tuple[Node, NriOutcome, bool]], bool]:
     """The old configuration again, after *rejected*, and whether these are all answers.
 
     If the plugin cannot restore it either, it keeps the old grants, but the memory of those that it failed to place
@@ -99,24 +99,24 @@ def _restore(node: Node, rejected: _Course, budget: Budget) -> tuple[list[tuple[
     try:
         applied = _apply(old, rejected.updates, old.setup, budget)
     except _ReconfigureError:
-        return [(replace(node, books=old, updates=rejected.updates), Outcome(refusal), False)], True
+        return [(replace(node, books=old, updates=rejected.updates), NriOutcome(refusal), False)], True
     results = []
     for course in applied.states:
-        if course.refusal is Refusal.PANIC:
-            results.append((node, Outcome(Refusal.PANIC), False))
+        if course.refusal is NriRefusal.PANIC:
+            results.append((node, NriOutcome(NriRefusal.PANIC), False))
         elif course.is_rejected:
             kept = old.copy(budget)
             kept.memory = course.books.memory
-            results.append((replace(node, books=kept, updates=course.updates), Outcome(refusal), False))
+            results.append((replace(node, books=kept, updates=course.updates), NriOutcome(refusal), False))
         else:
             results.append((*_sent(node, course, refusal), False))
     return results, applied.complete
 
 
-def _sent(node: Node, course: _Course, refusal: Refusal | None) -> tuple[Node, Outcome]:
+def _sent(node: Node, course: _Course, refusal: NriRefusal | None) -> tuple[Node, NriOutcome]:
     updates = course.updates.copy()
     sent = updates.send_all()
-    return replace(node, books=course.books, updates=updates), Outcome(refusal, updates=sent)
+    return replace(node, books=course.books, updates=updates), NriOutcome(refusal, updates=sent)
 
 
 def _apply(old: Books, updates: Updates, setup: Setup, budget: Budget | None) -> Results[_Course]:
@@ -237,7 +237,7 @@ def _place_again(books: Books, updates: Updates, grants: list[Grant]) -> None:
             widen_memory(books, updates, place(books, container, pool_of[container.id]))
             apply_grant(books, updates, books.grants[container.id])
         except RefusalError as error:
-            if error.refusal is Refusal.PANIC:
+            if error.refusal is NriRefusal.PANIC:
                 raise _ReconfigureError(error.refusal) from None
             failed, first = True, first or error.refusal
     if failed:
@@ -245,7 +245,7 @@ def _place_again(books: Books, updates: Updates, grants: list[Grant]) -> None:
     update_shared(books, updates, None)
 
 
-def _sort_key(books: Books, container: Container) -> tuple[object, ...]:
+def _sort_key(books: Books, container: NriContainer) -> tuple[object, ...]:
     requirements = container.requirements
     sizes = (
         -source.get(key, 0) for key in ("memory", "cpu") for source in (requirements.requests, requirements.limits)

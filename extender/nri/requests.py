@@ -12,9 +12,9 @@ from extender.kubelet.budget import Budget
 from extender.nri.config import LEVELS, PRIORITIES, PolicyConfig
 from extender.nri.globs import PatternError, glob_match
 from extender.nri.machine import ALL_MEMORY, DRAM, HBM, PMEM, PRESERVE_MEMORY
-from extender.nri.objects import Container, Pod, QoS, Scope
+from extender.nri.objects import NriContainer, NriPod, NriScope, QoS
 from extender.nri.text import as_texts, json_fields, parse_bool, parse_duration
-from extender.nri.verdict import Refusal, RefusalError
+from extender.nri.verdict import NriRefusal, RefusalError
 
 UNLIMITED_CPU: Final = 2**63 - 1
 """The CPU limit of a Burstable container without one."""
@@ -71,7 +71,7 @@ class _CPUWish:
 
 
 def new_request(
-    pod: Pod, container: Container, config: PolicyConfig, types: int, budget: Budget, *, cold_start_off: bool
+    pod: NriPod, container: NriContainer, config: PolicyConfig, types: int, budget: Budget, *, cold_start_off: bool
 ) -> Request:
     """The request of *container*; *types*: the memory types that the machine has.
 
@@ -107,31 +107,31 @@ def new_request(
     )
 
 
-def _flag(pod: Pod, key: str, container: str) -> bool:
+def _flag(pod: NriPod, key: str, container: str) -> bool:
     return bool(parse_bool(pod.effective(key, container) or ""))
 
 
-def picks_by_hints(pod: Pod, container: str) -> bool:
+def picks_by_hints(pod: NriPod, container: str) -> bool:
     """Whether CPUs and memory are to be taken near the container's devices."""
     return _flag(pod, "pick-resources-by-hints", container)
 
 
-def is_strict_about_hints(pod: Pod, container: str) -> bool:
+def is_strict_about_hints(pod: NriPod, container: str) -> bool:
     """Whether CPUs that do not meet the hints are refused."""
     return _flag(pod, "strict.topologyhints", container)
 
 
-def hides_hyperthreads(pod: Pod, container: str) -> bool:
+def hides_hyperthreads(pod: NriPod, container: str) -> bool:
     """Whether only one thread of each core is used (`pod-preferences.go` hideHyperthreadsPreference)."""
     return _flag(pod, "hide-hyperthreads", container)
 
 
-def unlimited_burstable_level(pod: Pod, container: str) -> int | None:
+def unlimited_burstable_level(pod: NriPod, container: str) -> int | None:
     """The topology level in an annotation; None if there is no valid one."""
     return LEVELS.get(pod.effective("unlimited-burstable", container) or "")
 
 
-def _cpu_wish(pod: Pod, container: Container, config: PolicyConfig, budget: Budget) -> _CPUWish:
+def _cpu_wish(pod: NriPod, container: NriContainer, config: PolicyConfig, budget: Budget) -> _CPUWish:
     """`pod-preferences.go` cpuAllocationPreferences: the first rule that matches decides."""
     name, qos, resources = container.name, pod.qos, container.resources
     millicpu = resources.requests.get("cpu", 0)
@@ -153,7 +153,7 @@ def _cpu_wish(pod: Pod, container: Container, config: PolicyConfig, budget: Budg
     return _guaranteed_wish(pod, name, config, millicpu)
 
 
-def _guaranteed_wish(pod: Pod, name: str, config: PolicyConfig, millicpu: int) -> _CPUWish:
+def _guaranteed_wish(pod: NriPod, name: str, config: PolicyConfig, millicpu: int) -> _CPUWish:
     # An annotation can have a negative request, and Go divides towards 0.
     cores = millicpu // 1000 if millicpu >= 0 else -(-millicpu // 1000)
     fraction = millicpu - 1000 * cores
@@ -174,7 +174,7 @@ def _guaranteed_wish(pod: Pod, name: str, config: PolicyConfig, millicpu: int) -
     return _CPUWish(full, millicpu - 1000 * full, millicpu, isolate, CPUType.NORMAL, priority)
 
 
-def _isolation(pod: Pod, name: str, config: PolicyConfig) -> tuple[bool, bool]:
+def _isolation(pod: NriPod, name: str, config: PolicyConfig) -> tuple[bool, bool]:
     """Whether isolated CPUs are preferred, and whether an annotation says so.
 
     Source: `pod-preferences.go` isolatedCPUsPreference.
@@ -185,19 +185,19 @@ def _isolation(pod: Pod, name: str, config: PolicyConfig) -> tuple[bool, bool]:
     require, prefer = pod.query("require-isolated-cpus", name), pod.query("prefer-isolated-cpus", name)
     if require is None and prefer is None:
         return bool(config.prefer_isolated), False
-    value, scope = require or ("", Scope.UNSCOPED)
+    value, scope = require or ("", NriScope.UNSCOPED)
     if prefer is not None and scope > prefer[1]:
         value = prefer[0]
     annotated = parse_bool(value)
     return (bool(config.prefer_isolated), False) if annotated is None else (annotated, True)
 
 
-def _is_isolation_strict(pod: Pod, name: str) -> bool:
+def _is_isolation_strict(pod: NriPod, name: str) -> bool:
     require, prefer = pod.query("require-isolated-cpus", name), pod.query("prefer-isolated-cpus", name)
     return require is not None and (prefer is None or require[1] <= prefer[1])
 
 
-def _priority(pod: Pod, name: str, config: PolicyConfig) -> int:
+def _priority(pod: NriPod, name: str, config: PolicyConfig) -> int:
     return PRIORITIES.get(pod.effective("prefer-cpu-priority", name) or "", config.default_priority)
 
 
@@ -211,7 +211,7 @@ def _is_reserved_namespace(namespace: str, config: PolicyConfig, budget: Budget)
         return False
 
 
-def _memory_types(pod: Pod, name: str) -> int:
+def _memory_types(pod: NriPod, name: str) -> int:
     """PRESERVE_MEMORY, the annotated types, or 0 if there is no valid annotation."""
     if pod.effective("memory.preserve", name) == "true":
         return PRESERVE_MEMORY
@@ -225,60 +225,60 @@ def _memory_types(pod: Pod, name: str) -> int:
     return types
 
 
-def _cold_start_ns(pod: Pod, name: str) -> int:
+def _cold_start_ns(pod: NriPod, name: str) -> int:
     """`pod-preferences.go` coldStartPreference."""
     document = pod.document("cold-start", name)
     if document is None:
         return 0
     fields = json_fields(document)
     if fields is None:
-        raise RefusalError(Refusal.REQUEST, "annotation cold-start is not an object with a duration")
+        raise RefusalError(NriRefusal.REQUEST, "annotation cold-start is not an object with a duration")
     duration = fields.get("duration", "0")
     nanoseconds = parse_duration(duration) if isinstance(duration, str) else None
     if nanoseconds is None or not 0 <= nanoseconds <= _MAX_COLD_START_NS:
-        raise RefusalError(Refusal.REQUEST, "annotation cold-start has no duration within an hour")
+        raise RefusalError(NriRefusal.REQUEST, "annotation cold-start has no duration within an hour")
     return nanoseconds
 
 
-def _check_cpu_class(pod: Pod, name: str, config: PolicyConfig, full: int) -> None:
+def _check_cpu_class(pod: NriPod, name: str, config: PolicyConfig, full: int) -> None:
     """`cpu-class.go` resolveCpuClass, `pod-preferences.go` cpuClassPreference."""
     if not config.cpu_classes:
         return
     found = pod.query("cpu-class", name)
-    value, scope = found or (config.default_exclusive_cpu_class, Scope.UNSCOPED)
+    value, scope = found or (config.default_exclusive_cpu_class, NriScope.UNSCOPED)
     if pod.qos is not QoS.GUARANTEED:
-        if found is not None and scope is Scope.CONTAINER:
-            raise RefusalError(Refusal.REQUEST, "annotation cpu-class needs a Guaranteed pod")
+        if found is not None and scope is NriScope.CONTAINER:
+            raise RefusalError(NriRefusal.REQUEST, "annotation cpu-class needs a Guaranteed pod")
         return
     if value and value not in config.cpu_classes:
-        raise RefusalError(Refusal.REQUEST, f"unknown CPU class {value!r}")
-    if value and not full and scope is Scope.CONTAINER:
-        raise RefusalError(Refusal.REQUEST, f"CPU class {value!r} needs exclusive CPUs")
+        raise RefusalError(NriRefusal.REQUEST, f"unknown CPU class {value!r}")
+    if value and not full and scope is NriScope.CONTAINER:
+        raise RefusalError(NriRefusal.REQUEST, f"CPU class {value!r} needs exclusive CPUs")
 
 
-def check_annotations(pod: Pod, container: str) -> None:
+def check_annotations(pod: NriPod, container: str) -> None:
     """Check annotations as far as this is possible without a node. Raises RefusalError."""
     if _memory_types(pod, container) != PRESERVE_MEMORY:
         _cold_start_ns(pod, container)
     found = pod.query("irq-affinity", container)
     document = pod.document("irq-affinity", container)
     if found is not None and document is not None and not _is_irq_affinity(document):
-        raise RefusalError(Refusal.REQUEST, "annotation irq-affinity is malformed")
+        raise RefusalError(NriRefusal.REQUEST, "annotation irq-affinity is malformed")
 
 
-def _check_irq_affinity(pod: Pod, name: str, full: int) -> None:
+def _check_irq_affinity(pod: NriPod, name: str, full: int) -> None:
     """`irq-affinity.go` parseIrqAffinity, `pod-preferences.go` irqAffinityPreference."""
     found = pod.query("irq-affinity", name)
     if found is None:
         return
     document, scope = pod.document("irq-affinity", name), found[1]
     if document is not None and not _is_irq_affinity(document):
-        raise RefusalError(Refusal.REQUEST, "annotation irq-affinity is malformed")
-    if scope is Scope.CONTAINER and (pod.qos is not QoS.GUARANTEED or not full):
-        raise RefusalError(Refusal.REQUEST, "annotation irq-affinity needs exclusive CPUs of a Guaranteed pod")
+        raise RefusalError(NriRefusal.REQUEST, "annotation irq-affinity is malformed")
+    if scope is NriScope.CONTAINER and (pod.qos is not QoS.GUARANTEED or not full):
+        raise RefusalError(NriRefusal.REQUEST, "annotation irq-affinity needs exclusive CPUs of a Guaranteed pod")
 
 
-def names_interrupts(pod: Pod, container: str) -> bool:
+def names_interrupts(pod: NriPod, container: str) -> bool:
     """Whether an annotation claims or masks interrupts, so that the policy looks them up (`pkg/irq/irq.go`)."""
     fields = json_fields(pod.document("irq-affinity", container)) or {}
     return any(as_texts(fields.get(name)) for name in ("claim", "mask"))

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from extender.kubelet.budget import Budget
 from extender.nri.books import Books, Grant
-from extender.nri.events import Node, Outcome, allocate
+from extender.nri.events import Node, NriOutcome, allocate
 from extender.nri.orders import MAX_SEARCH_STEPS, Results, explore
 from extender.nri.pinning import Updates
-from extender.nri.verdict import Refusal, RefusalError
+from extender.nri.verdict import NriRefusal, RefusalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class _State:
 
 def restart(
     node: Node, keep: Callable[[str, Grant | None], bool] = lambda _id, _grant: True, budget: Budget | None = None
-) -> Results[tuple[Node, Outcome]]:
+) -> Results[tuple[Node, NriOutcome]]:
     """All possible results of a restart of the plugin on *node*. The first one is for the order of creation.
 
     A container without a place gets no grant, and there is no message about it. *keep*: whether orders in which a
@@ -44,7 +44,7 @@ def restart(
         try:
             grant = allocate(after.books, after.updates, after.books.containers[id_])
         except RefusalError as error:
-            if error.refusal is Refusal.PANIC:
+            if error.refusal is NriRefusal.PANIC:
                 return replace(after, has_died=True)
         return after if keep(id_, grant) else None
 
@@ -58,12 +58,12 @@ def restart(
     return Results(tuple(_finish(node, state, names) for state in found.states), found.complete)
 
 
-def _finish(node: Node, state: _State, names: dict[str, str]) -> tuple[Node, Outcome]:
+def _finish(node: Node, state: _State, names: dict[str, str]) -> tuple[Node, NriOutcome]:
     if state.has_died:
-        return node, Outcome(Refusal.PANIC)
+        return node, NriOutcome(NriRefusal.PANIC)
     updates = state.updates.copy()
     sent = updates.send_all()
-    return Node(state.books, updates, names, node.failed, node.stopped), Outcome(updates=sent)
+    return Node(state.books, updates, names, node.failed, node.stopped), NriOutcome(updates=sent)
 
 
 def state_key(books: Books, updates: Updates) -> Hashable:

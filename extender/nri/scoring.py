@@ -12,7 +12,7 @@ from extender.nri.books import Books, Setup
 from extender.nri.hints import is_from_kubelet, node_mask, scores
 from extender.nri.machine import HIGH, LOW, NORMAL, PRESERVE_MEMORY
 from extender.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, Offer
-from extender.nri.objects import Container, Hint, QoS
+from extender.nri.objects import NriContainer, NriHint, QoS
 from extender.nri.pool_rules import PoolRule
 from extender.nri.pools import Pool
 from extender.nri.requests import UNLIMITED_CPU, CPUType, Request, unlimited_burstable_level
@@ -62,7 +62,9 @@ class Score:
     colocated: int
 
 
-def memory_offer(books: Books, pool: Pool, container: str, request: Request, hints: Mapping[str, Hint]) -> Offer | None:
+def memory_offer(
+    books: Books, pool: Pool, container: str, request: Request, hints: Mapping[str, NriHint]
+) -> Offer | None:
     """Memory for the request at *pool* (`libmem.go` getMemOffer, getMemOfferByHints)."""
     size, priority = request.memory_bytes, MEMORY_PRIORITY.get(request.qos, BEST_EFFORT)
     machine = books.setup.topology.machine
@@ -80,7 +82,7 @@ def memory_offer(books: Books, pool: Pool, container: str, request: Request, hin
     return books.memory.offer(container, size, priority, start, request.memory_types)
 
 
-def _nodes_by_hints(hints: Mapping[str, Hint], start: int) -> int:
+def _nodes_by_hints(hints: Mapping[str, NriHint], start: int) -> int:
     """The nodes of all device hints; 0 if one of them does not parse or is not within *start*."""
     wanted = 0
     for provider, hint in hints.items():
@@ -93,7 +95,7 @@ def _nodes_by_hints(hints: Mapping[str, Hint], start: int) -> int:
 
 
 def score_pools(
-    books: Books, container: Container, request: Request, hints: Mapping[str, Hint], affinities: Mapping[int, int]
+    books: Books, container: NriContainer, request: Request, hints: Mapping[str, NriHint], affinities: Mapping[int, int]
 ) -> list[Score]:
     """The score of every pool, in order of id.
 
@@ -150,7 +152,7 @@ class Order:
 
     __slots__ = ("_has_hints", "_request", "_target_level")
 
-    def __init__(self, books: Books, container: Container, request: Request, *, has_hints: bool) -> None:
+    def __init__(self, books: Books, container: NriContainer, request: Request, *, has_hints: bool) -> None:
         self._request = request
         self._has_hints = has_hints
         level = unlimited_burstable_level(books.pods[container.pod_id], container.name)

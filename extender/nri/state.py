@@ -3,7 +3,8 @@
 Rules of this file
 - Values: every method returns a new one, and a state without a change is the same object.
 - `key` is equal for states that answer every new pod alike, whichever containers hold the grants. Ids and names of pods
-  are not in it. Affinities of a pod can select by them; such a pod's verdict is never certain (`NriPod.names_others`).
+  are not in it. Affinities of a pod can select by them; such a pod's verdict is never certain
+  (`NriPodRequest.names_others`).
 """
 
 from collections.abc import Collection, Hashable, Mapping
@@ -23,7 +24,7 @@ from extender.nri.affinity import names_others
 from extender.nri.books import Books, Grant, Setup
 from extender.nri.events import Node
 from extender.nri.machine import PRESERVE_MEMORY
-from extender.nri.objects import Pod, QoS
+from extender.nri.objects import NriPod, QoS
 from extender.nri.pinning import NOTHING
 from extender.nri.placing import release_all
 from extender.nri.requests import names_interrupts
@@ -53,13 +54,13 @@ class NriPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class NriPod:
+class NriPodRequest:
     """A pod as the policy sees it, with its containers in the order of the spec.
 
     `kept_excess`: `excess` of its `Metadata`.
     """
 
-    pod: Pod
+    pod: NriPod
     containers: tuple[UnplacedContainer, ...]
     kept_excess: str = ""
 
@@ -159,7 +160,7 @@ class NriState:
         running = {name: id_ for name, id_ in self.node.running.items() if id_ in books.containers}
         return NriState(Node(books, self.node.updates, running, frozenset(), self.node.stopped - set(gone)))
 
-    def admit(self, pod: NriPod, budget: Budget) -> tuple[NriVerdict, "NriState"]:
+    def admit(self, pod: NriPodRequest, budget: Budget) -> tuple[NriVerdict, "NriState"]:
         """The containers of *pod* created, and the state after the last one that was.
 
         Containers of the pod that hold a grant keep it; init containers are gone before the others come. A container of
@@ -177,7 +178,7 @@ class NriState:
         verdict = place_pod(before.node, pod.pod, _missing(pod, held), budget)
         return replace(verdict, placed=(*held.values(), *verdict.placed)), NriState(verdict.node)
 
-    def init_phases(self, pod: NriPod, budget: Budget) -> "list[NriState]":
+    def init_phases(self, pod: NriPodRequest, budget: Budget) -> "list[NriState]":
         """The states in which an init container of *pod* runs, in order, as far as they are created.
 
         Raises:
@@ -191,7 +192,7 @@ class NriState:
             before.append(container)
         return phases
 
-    def _placed(self, pod: NriPod) -> dict[str, PlacedContainer]:
+    def _placed(self, pod: NriPodRequest) -> dict[str, PlacedContainer]:
         """The containers of *pod* that hold a grant and are no init containers, by name."""
         books, kinds = self.node.books, {c.name: c.kind for c in pod.containers}
         found = {}
@@ -203,7 +204,7 @@ class NriState:
                 found[container.name] = PlacedContainer(container.name, kind, pool, grant, NOTHING, ())
         return found
 
-    def _without_inits(self, pod: NriPod) -> "NriState":
+    def _without_inits(self, pod: NriPodRequest) -> "NriState":
         """The state without init containers of *pod*, and without names of running containers."""
         inits = {c.name for c in pod.containers if c.kind is NriContainerKind.INIT}
         books = self.node.books
@@ -216,7 +217,7 @@ class NriState:
         return NriState(replace(self.node, books=books, running={}))
 
 
-def _missing(pod: NriPod, held: Collection[str]) -> list[UnplacedContainer]:
+def _missing(pod: NriPodRequest, held: Collection[str]) -> list[UnplacedContainer]:
     """The containers that are still to be created: no init container once an app container holds a grant."""
     has_begun = any(c.name in held and c.kind is NriContainerKind.APP for c in pod.containers)
     return [c for c in pod.containers if c.name not in held and not (has_begun and c.kind is NriContainerKind.INIT)]

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 
-class Refusal(Enum):
+class NriRefusal(Enum):
     """Why the policy refuses a container; the values are those of the recorded answers."""
 
     SLICE = "slice"
@@ -26,7 +26,7 @@ class Refusal(Enum):
 class RefusalError(Exception):
     """Ends a decision. `refusal`: the class; `reason`: a sentence for a person."""
 
-    def __init__(self, refusal: Refusal, reason: str) -> None:
+    def __init__(self, refusal: NriRefusal, reason: str) -> None:
         super().__init__(reason)
         self.refusal: Final = refusal
         self.reason: Final = reason

@@ -9,7 +9,7 @@ from extender.kubelet.resize import Resize, ResizeResult, resize
 from extender.kubelet.state import ManagerState
 from extender.nri.books import Grant
 from extender.nri.estimates import runtime_resources
-from extender.nri.events import Outcome
+from extender.nri.events import NriOutcome
 from extender.nri.events import resize as resize_container
 from extender.nri.state import NriState
 from extender.questions.node_pods import NodePod, without
@@ -108,7 +108,7 @@ def _cpus_of(state: ManagerState, uid: str, container: str) -> int:
     return held
 
 
-def _by_policy(state: NriState, pod: NodePod, after: PodWorkload, container: str) -> Outcome | None:
+def _by_policy(state: NriState, pod: NodePod, after: PodWorkload, container: str) -> NriOutcome | None:
     """What the policy makes of the resize: it releases the grant, and places the container again in the same pool.
 
     None if it has no grant for the container.

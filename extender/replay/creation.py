@@ -20,9 +20,9 @@ from extender.kubelet.verdict import Admitted, Certainty, Placement, Provider, R
 from extender.nri.admission import NriVerdict, PlacedContainer
 from extender.nri.books import Grant
 from extender.nri.events import start
-from extender.nri.objects import Hint
-from extender.nri.state import NriPod, NriPolicy, NriState
-from extender.nri.verdict import Refusal
+from extender.nri.objects import NriHint
+from extender.nri.state import NriPodRequest, NriPolicy, NriState
+from extender.nri.verdict import NriRefusal
 from extender.replay.nri_pod import nri_pod
 
 DEVICES: Final = (
@@ -32,7 +32,9 @@ DEVICES: Final = (
 OTHERS: Final = "an affinity selects containers by ids or names of pods, and nodes are compared without these"
 INTERRUPTS: Final = "irq-affinity may name an interrupt of the node that controllableInterrupts leaves out"
 SPEED_SELECT: Final = "a CPU class prefers CPUs by the state of Intel Speed Select, which is not reported"
-_NEVER: Final = frozenset({Refusal.SLICE, Refusal.FRACTION, Refusal.OFFER, Refusal.AFFINITY, Refusal.REQUEST})
+_NEVER: Final = frozenset(
+    {NriRefusal.SLICE, NriRefusal.FRACTION, NriRefusal.OFFER, NriRefusal.AFFINITY, NriRefusal.REQUEST}
+)
 """Refusals that are final if an empty node has them: no pool has more than the root of an empty node."""
 
 
@@ -114,7 +116,7 @@ def _with_grant(placement: Placement, grant: Grant) -> Placement:
     return replace(placement, cpus=placement.cpus or grant.exclusive, memory=placement.memory or memory)
 
 
-def _doubts(policy: NriPolicy, pod: PodRequest, asked: NriPod) -> tuple[str, ...]:
+def _doubts(policy: NriPolicy, pod: PodRequest, asked: NriPodRequest) -> tuple[str, ...]:
     """Why the node's plugin may decide otherwise than the replay."""
     found = ((DEVICES,) if pod.total_devices else ()) + ((OTHERS,) if asked.names_others else ())
     if policy.setup.config.limits_interrupts and asked.names_interrupts:
@@ -124,14 +126,14 @@ def _doubts(policy: NriPolicy, pod: PodRequest, asked: NriPod) -> tuple[str, ...
     return found + policy.doubts
 
 
-def with_devices(policy: NriPolicy, pod: NriPod, admitted: Admitted, devices: DeviceState) -> NriPod:
+def with_devices(policy: NriPolicy, pod: NriPodRequest, admitted: Admitted, devices: DeviceState) -> NriPodRequest:
     """*pod* with topology hints of the devices that the kubelet has assigned to its containers.
 
     The plugin takes them from the sysfs entries of the device files that the runtime passes on (`pkg/topology`), which
     only the device plugin knows before. A device has the NUMA node that its device plugin reports, as sysfs has it. One
     that is on several NUMA nodes, or on one without CPUs, gives no hint.
     """
-    machine, hints, nodes = policy.setup.topology.machine, dict[str, tuple[tuple[str, Hint], ...]](), {}
+    machine, hints, nodes = policy.setup.topology.machine, dict[str, tuple[tuple[str, NriHint], ...]](), {}
     for name, placement in admitted.placements.items():
         found = []
         for resource, ids in sorted(placement.devices.items()):
@@ -140,7 +142,9 @@ def with_devices(policy: NriPolicy, pod: NriPod, admitted: Admitted, devices: De
                 cpus = machine.cpus_of_nodes(device.numa or 0) if device is not None else 0
                 if device is not None and device.numa is not None and device.numa.bit_count() == 1 and cpus:
                     node = device.numa.bit_length() - 1
-                    found.append((resource, node, (f"{resource}/{id_}", Hint(cpus=format_list(cpus), numas=str(node)))))
+                    found.append(
+                        (resource, node, (f"{resource}/{id_}", NriHint(cpus=format_list(cpus), numas=str(node))))
+                    )
         if found:
             hints[name] = tuple(hint for _, _, hint in found)
             nodes[name] = tuple((resource, (node,)) for resource, node, _ in found)
@@ -162,7 +166,7 @@ def init_phases(state: ManagerState, pod: PodRequest, budget: Budget) -> tuple[M
     )
 
 
-def _is_final(policy: NriPolicy, pod: NriPod, created: NriVerdict, budget: Budget) -> bool:
+def _is_final(policy: NriPolicy, pod: NriPodRequest, created: NriVerdict, budget: Budget) -> bool:
     """Whether an empty node refuses the pod as well."""
     if created.refusal not in _NEVER:
         return False

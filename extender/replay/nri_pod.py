@@ -3,17 +3,16 @@
 from extender.kubelet.pod import Container, ContainerKind, PodRequest, PodSpec, has_pod_level_resources, peak, value
 from extender.kubelet.rules import Rules
 from extender.nri.admission import NriContainerKind, UnplacedContainer
-from extender.nri.objects import NO_METADATA, QoS
-from extender.nri.objects import Pod as PolicyPod
-from extender.nri.state import NriPod
+from extender.nri.objects import NO_METADATA, NriPod, QoS
+from extender.nri.state import NriPodRequest
 from extender.replay.pod import Pod
 
 
-def nri_pod(request: PodRequest) -> NriPod:
+def nri_pod(request: PodRequest) -> NriPodRequest:
     """The pod as the kubelet whose request it is passes it to the runtime."""
     spec, rules = request.spec, request.rules
     metadata, is_critical = (spec.metadata, spec.is_node_critical) if isinstance(spec, Pod) else (NO_METADATA, False)
-    seen = PolicyPod(
+    seen = NriPod(
         id=request.uid,
         uid=request.uid,
         namespace=spec.namespace,
@@ -24,7 +23,7 @@ def nri_pod(request: PodRequest) -> NriPod:
         device_nodes={},
         late=metadata.late,
     )
-    return NriPod(seen, _containers(spec, rules, is_critical=is_critical), metadata.excess)
+    return NriPodRequest(seen, _containers(spec, rules, is_critical=is_critical), metadata.excess)
 
 
 def _containers(pod: PodSpec, rules: Rules, *, is_critical: bool) -> tuple[UnplacedContainer, ...]:

@@ -15,10 +15,10 @@ from typing import Final
 from extender.nri.affinity import AFFINITY_KEY, ANTI_AFFINITY_KEY, affinities
 from extender.nri.config import LEVELS, PRIORITIES, PolicyConfig
 from extender.nri.hints import annotated_hints, is_from_kubelet
-from extender.nri.objects import KEY_SUFFIX, Pod
+from extender.nri.objects import KEY_SUFFIX, NriPod
 from extender.nri.requests import check_annotations, is_strict_about_hints, picks_by_hints
 from extender.nri.text import parse_bool, parse_id_list
-from extender.nri.verdict import Refusal, RefusalError
+from extender.nri.verdict import NriRefusal, RefusalError
 from extender.wire.nri_pods import DOMAIN, KEPT, metadata_of
 from extender.wire.nri_scenarios import NriStep, pod_of
 
@@ -130,12 +130,12 @@ def _effects_lost(key: str, text: str, containers: Sequence[str]) -> Iterator[st
         yield "is for tests: a wrong NUMA node or CPU list in it can end the plugin's process"
 
 
-def _refusals(pod: Pod, look: Callable[[], object]) -> Iterator[AnnotationFault]:
+def _refusals(pod: NriPod, look: Callable[[], object]) -> Iterator[AnnotationFault]:
     try:
         look()
     except RefusalError as error:
         key = next((key for key in pod.annotations if _name_of(key) in error.reason.split()), "")
-        if error.refusal is Refusal.PANIC:
+        if error.refusal is NriRefusal.PANIC:
             reason = f"{error.reason}: it ends the process of the NRI topology-aware policy"
             yield AnnotationFault(FaultKind.CRASH, key, reason)
         else:
@@ -148,7 +148,7 @@ def _name_of(key: str) -> str:
     return key if key in (AFFINITY_KEY, ANTI_AFFINITY_KEY) else key.partition("/")[0].removesuffix(KEY_SUFFIX)
 
 
-def _hint_faults(pod: Pod, container: str) -> Iterator[AnnotationFault]:
+def _hint_faults(pod: NriPod, container: str) -> Iterator[AnnotationFault]:
     """Hints of the test annotation that no machine can meet (`policy/resources.go` takeCPUsByHints, strict hints)."""
     key, where = f"test.topologyhints{KEY_SUFFIX}", f"annotation test.topologyhints of container {container}"
     hints = annotated_hints(pod, container)

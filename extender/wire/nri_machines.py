@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from extender.kubelet.sets import parse_list
-from extender.nri.machine import CPU, DRAM, HBM, PMEM, Cache, Device, Machine, MemoryNode
+from extender.nri.machine import CPU, DRAM, HBM, PMEM, Cache, MemoryNode, NriDevice, NriMachine
 from extender.wire.errors import WireError
 from extender.wire.validation import Document, load_json, parse_object
 
@@ -79,7 +79,7 @@ def read_machines(body: bytes) -> Mapping[str, object]:
     return document
 
 
-def machine_from_json(value: object, field: str) -> Machine:
+def machine_from_json(value: object, field: str) -> NriMachine:
     """The machine of one snapshot; raises WireError naming what is wrong below *field*."""
     snapshot = parse_object(_SNAPSHOT, value, field)
     online, kinds = _cpus(snapshot, field)
@@ -95,10 +95,10 @@ def machine_from_json(value: object, field: str) -> Machine:
         nodes.append(MemoryNode(node.id, cpus, node.mem, _TYPES[node.type], node.normal, tuple(node.dist)))
     if any(cpu.node >= count for cpu in online):
         raise WireError(f"{field}.cpus", "a CPU is on a NUMA node that is not among the nodes")
-    return Machine(
+    return NriMachine(
         cpus=online,
         nodes=tuple(nodes),
-        devices=tuple(Device(d.t, d.maj, d.min, d.path, d.numa_node, d.local_cpulist) for d in snapshot.devices),
+        devices=tuple(NriDevice(d.t, d.maj, d.min, d.path, d.numa_node, d.local_cpulist) for d in snapshot.devices),
         present=kinds["present"],
         isolated=_list(snapshot.isolated, f"{field}.isolated"),
         performance=_list(snapshot.performance, f"{field}.P"),

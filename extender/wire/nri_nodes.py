@@ -15,7 +15,7 @@ from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_taking import discover
 from extender.nri.events import set_up
 from extender.nri.expressions import KUBELET_LABELS
-from extender.nri.machine import Cache, Machine
+from extender.nri.machine import Cache, NriMachine
 from extender.nri.objects import QoS
 from extender.nri.observed import ObservedGrant, ObservedGrantError, observe
 from extender.nri.requests import CPUType
@@ -78,12 +78,12 @@ def nri_state(policy: NriPolicy, grants: Sequence[ReportedNriGrant] | None) -> N
         raise UnknownPolicyError(f"{FIELD}.grants", str(error)) from None
 
 
-def _policy(machine: Machine, config: PolicyConfig, doubts: tuple[str, ...]) -> NriRuntime:
+def _policy(machine: NriMachine, config: PolicyConfig, doubts: tuple[str, ...]) -> NriRuntime:
     digest = _digest_of(machine, config, doubts)
     return _POLICIES.of(digest, lambda: NriRuntime(set_up(discover(machine), config), digest, doubts))
 
 
-def _digest_of(machine: Machine, config: PolicyConfig, doubts: tuple[str, ...]) -> str:
+def _digest_of(machine: NriMachine, config: PolicyConfig, doubts: tuple[str, ...]) -> str:
     """SHA-256, equal for equal parameters. A cache counts once, however many CPUs have it."""
     numbers: dict[Cache, int] = {}
     caches = [[numbers.setdefault(cache, len(numbers)) for cache in cpu.caches] for cpu in machine.cpus]

@@ -18,7 +18,7 @@ import orjson
 
 from extender.kubelet.sets import format_list, parse_list
 from extender.nri.config import PolicyConfig
-from extender.nri.machine import CPU, DRAM, HBM, PMEM, Cache, Machine, MemoryNode
+from extender.nri.machine import CPU, DRAM, HBM, PMEM, Cache, MemoryNode, NriMachine
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.nri_options import unknown_options
 from extender.wire.nri_scenarios import config_from_json
@@ -50,7 +50,7 @@ class NriFacts:
     name of the NRI policy. `doubts`: why the plugin may decide otherwise than the replay, for people.
     """
 
-    machine: Machine | None
+    machine: NriMachine | None
     config: PolicyConfig | None
     config_source: str
     config_status: str
@@ -156,7 +156,7 @@ def _doubt_of_release(policy: ReportedNriPolicy) -> str:
     return ""
 
 
-def nri_machine(reported: ReportedNriMachine) -> Machine:
+def nri_machine(reported: ReportedNriMachine) -> NriMachine:
     """The machine that the plugin makes of these facts.
 
     Raises: WireError: the facts contradict each other. CapError: there are more of them than any real node has.
@@ -178,7 +178,7 @@ def nri_machine(reported: ReportedNriMachine) -> Machine:
     performance, efficient = _core_kinds(reported, cpus, online)
     if not reported.nodes:
         nodes = (replace(nodes[0], cpus=online),)
-    return Machine(
+    return NriMachine(
         cpus=cpus,
         nodes=nodes,
         devices=(),

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from extender.nri.config import LEVELS, PRIORITIES, PolicyConfig
 from extender.nri.estimates import oom_score_adj, runtime_resources
 from extender.nri.events import NewContainer
-from extender.nri.objects import ContainerDevice, Pod, QoS, RuntimeResources
+from extender.nri.objects import ContainerDevice, NriPod, QoS, RuntimeResources
 from extender.wire.documents import MAX_VALUES
 from extender.wire.errors import WireError
 from extender.wire.nri_pods import AnnotationBudget, metadata_of, milli_or_none
@@ -165,10 +165,10 @@ def config_from_json(value: object, field: str) -> PolicyConfig:
     )
 
 
-def pod_of(step: NriStep, budget: AnnotationBudget = _NO_LIMIT) -> Pod:
+def pod_of(step: NriStep, budget: AnnotationBudget = _NO_LIMIT) -> NriPod:
     """The pod of a `pod` step. *budget*: the steps for its annotations."""
     metadata = metadata_of(step.lb, step.an, budget)
-    return Pod(
+    return NriPod(
         id=step.id,
         uid=f"uid-{step.id}",
         namespace=step.ns,

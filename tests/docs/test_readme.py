@@ -6,6 +6,7 @@ its output. A line `…` stands for any lines, `…` in a line for any text.
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,13 +140,29 @@ def test_the_readme_shows_what_the_demo_prints() -> None:
     assert _matches([ANY, *shown.splitlines(), ANY], printed), "\n".join(printed)
 
 
-def test_the_program_on_the_page_of_theory_prints_what_the_page_shows() -> None:
-    text = (ROOT / "docs/theory.md").read_text()
+def _program_of(page: str) -> tuple[str, str]:
+    """The only program of a page that tests run, and what the page says that it prints."""
+    text = (ROOT / page).read_text()
     ((program, printed),) = re.findall(
         r"<!-- run by tests -->\n```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL
     )
+    return program, printed
+
+
+def test_the_program_on_the_page_of_theory_prints_what_the_page_shows() -> None:
+    program, printed = _program_of("docs/theory.md")
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+
+    assert done.stdout == printed
+
+
+def test_the_kubelet_admits_as_its_readme_shows_with_nothing_else_installed(tmp_path: Path) -> None:
+    program, printed = _program_of("extender/kubelet/README.md")
+    shutil.copytree(ROOT / "extender/kubelet", tmp_path / "extender/kubelet")
+    alone = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{program}"
+
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", alone], capture_output=True, text=True, check=True)
 
     assert done.stdout == printed
 

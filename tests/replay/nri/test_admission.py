@@ -17,7 +17,7 @@ from extender.nri.comparison import explain_pools
 from extender.nri.config import LEVELS, PolicyConfig
 from extender.nri.cpu_taking import discover
 from extender.nri.events import Node, set_up, start
-from extender.nri.objects import Pod, QoS
+from extender.nri.objects import NriPod, QoS
 from extender.nri.pool_rules import PoolRule
 from extender.wire.nri_scenarios import NriStep, pod_of
 from tests.replay.nri.vectors import machine
@@ -30,7 +30,7 @@ def node_of(name: str = "s-n4c16", config: PolicyConfig = CONFIG) -> Node:
     return start(set_up(discover(machine(name)), config))
 
 
-def pod_named(name: str, qos: QoS = QoS.GUARANTEED, **annotations: str) -> Pod:
+def pod_named(name: str, qos: QoS = QoS.GUARANTEED, **annotations: str) -> NriPod:
     keys = {key.replace("_", "-") + ".resource-policy.nri.io": text for key, text in annotations.items()}
     return replace(pod_of(NriStep(o="pod", id=name, ns="team", n=name, an=keys)), qos=qos)
 
@@ -134,7 +134,7 @@ def test_a_pod_of_which_one_container_is_refused_keeps_what_the_others_have() ->
         ),
     ],
 )  # fmt: skip
-def test_reasons_are_a_closed_set(pod: Pod, container: UnplacedContainer, reason: NriReason) -> None:
+def test_reasons_are_a_closed_set(pod: NriPod, container: UnplacedContainer, reason: NriReason) -> None:
     assert admit_nri(node_of(), pod, [container]).reason is reason
 
 

@@ -9,7 +9,7 @@ from extender.kubelet.rules import Rules
 from extender.nri.admission import new_container
 from extender.nri.estimates import estimate
 from extender.nri.objects import RuntimeResources
-from extender.nri.state import NriPod
+from extender.nri.state import NriPodRequest
 from extender.replay.nri_pod import nri_pod
 from extender.wire.pods import pod_from_json
 from tests.replay.nri.vectors import machine
@@ -22,17 +22,17 @@ def container(name: str, requests: dict[str, str], limits: dict[str, str] | None
     return {"name": name, "image": "x", "resources": {"requests": requests, "limits": limits or {}}, **more}
 
 
-def policy_pod(spec: dict[str, Any], version: str = "v1.36.2") -> NriPod:
+def policy_pod(spec: dict[str, Any], version: str = "v1.36.2") -> NriPodRequest:
     document = {"metadata": {"name": "p", "uid": "u"}, "spec": spec}
     return nri_pod(resolve(pod_from_json(document), Rules.of(version, {}, {})))
 
 
-def amounts(pod: NriPod) -> dict[str, RuntimeResources]:
+def amounts(pod: NriPodRequest) -> dict[str, RuntimeResources]:
     """What the runtime passes on of each container."""
     return {each.name: new_container(pod.pod, each, MACHINE).resources for each in pod.containers}
 
 
-def booked(pod: NriPod) -> dict[str, int]:
+def booked(pod: NriPodRequest) -> dict[str, int]:
     """The memory requests that the plugin makes of that, in thousandths of the machine's memory."""
     found, total = {}, MACHINE.memory_total_bytes
     for each in pod.containers:

@@ -9,7 +9,7 @@ from extender.nri.admission import NriContainerKind, NriReason, UnplacedContaine
 from extender.nri.config import PolicyConfig
 from extender.nri.counts import NriCounts, PoolCounts, refusal_by_pools
 from extender.nri.machine import DRAM
-from extender.nri.objects import Pod, QoS
+from extender.nri.objects import NriPod, QoS
 from tests.replay.nri.test_admission import guaranteed, pod_named
 from tests.replay.nri.vectors import sample
 from tests.replay.nri.zones import decisions
@@ -65,7 +65,7 @@ def init(name: str, milli: int) -> UnplacedContainer:
     ],
 )
 def test_only_what_no_pool_can_give_is_refused(
-    pod: Pod, containers: list[UnplacedContainer], reason: NriReason | None
+    pod: NriPod, containers: list[UnplacedContainer], reason: NriReason | None
 ) -> None:
     found = refusal_by_pools(TWO, pod, containers)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.kubelet.budget import Budget, OutOfStepsError
 from extender.nri.expressions import Expression
 from extender.nri.globs import glob_match
-from extender.nri.objects import Container, QoS, RuntimeResources
+from extender.nri.objects import NriContainer, QoS, RuntimeResources
 from extender.wire.errors import WireError
 from extender.wire.nri_scenarios import MAX_GLOB, MAX_GLOBS, NriStep, config_from_json, pod_of
 
@@ -87,7 +87,7 @@ def test_what_takes_long_ends_with_the_budget(pattern: str, text: str) -> None:
 def test_the_parts_of_a_joint_key_are_counted() -> None:
     pod = pod_of(NriStep(o="pod", id="p", n="n" * 200))
     none = RuntimeResources(0, 0, 0, 0)
-    container = Container("c", "p", "c", none, 0, pod.annotated_resources, None, {}, "", {})  # type: ignore[arg-type]
+    container = NriContainer("c", "p", "c", none, 0, pod.annotated_resources, None, {}, "", {})  # type: ignore[arg-type]
     joint = Expression(":,," + ",".join(["pod/name"] * 1_800), "Matches", ("*" + "x" * 7_000,))
     budget = Budget(SHARE)
     assert not joint.matches(container, replace(pod, qos=QoS.BURSTABLE), budget)

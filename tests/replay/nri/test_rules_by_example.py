@@ -11,17 +11,17 @@ from extender.nri.books import Setup
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_allocator import take_cpus
 from extender.nri.cpu_taking import discover
-from extender.nri.events import Node, Outcome, create, resize, run_pod, set_up, start, stop
+from extender.nri.events import Node, NriOutcome, create, resize, run_pod, set_up, start, stop
 from extender.nri.expressions import Expression
 from extender.nri.globs import PatternError, glob_match
 from extender.nri.hints import container_hints
-from extender.nri.machine import DRAM, HIGH, LOW, PMEM, Machine, MemoryNode
+from extender.nri.machine import DRAM, HIGH, LOW, PMEM, MemoryNode, NriMachine
 from extender.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
-from extender.nri.objects import ContainerDevice, Pod, QoS
+from extender.nri.objects import ContainerDevice, NriPod, QoS
 from extender.nri.priorities import compare
 from extender.nri.reconfigure import reconfigurations
 from extender.nri.text import parse_bool, parse_duration, parse_id_list, parse_int
-from extender.nri.verdict import Refusal
+from extender.nri.verdict import NriRefusal
 from extender.wire.nri_scenarios import NriStep, config_from_json, container_of, pod_of, resources_of
 from tests.replay.nri.vectors import machine
 
@@ -37,7 +37,7 @@ def setup_of(name: str, config: PolicyConfig = CONFIG) -> Setup:
 
 def put(
     node: Node, qos: Literal["G", "B", "E"], cpu: list[int], memory: int = 100 * MIB, pod: str = "", **fields: Any
-) -> tuple[Node, Outcome]:
+) -> tuple[Node, NriOutcome]:
     """A pod with one container; a pod that is there gets one more."""
     number = len(node.books.containers) + len(node.failed) + 1
     pod = pod or f"p{number}"
@@ -50,7 +50,7 @@ def put(
     return create(node, container_of(step, node.books.pods[pod].qos, total))
 
 
-def told(node: Node, outcome: Outcome) -> tuple[str, str, str]:
+def told(node: Node, outcome: NriOutcome) -> tuple[str, str, str]:
     assert outcome.grant is not None
     assert outcome.pins is not None
     pool = node.books.setup.tree.pools[outcome.grant.pool].name
@@ -100,7 +100,7 @@ def test_seven_cpus_are_refused_with_fifteen_almost_idle() -> None:
     _, seven = put(node, "G", [7000, 7000])
     after, six = put(node, "G", [6000, 6000])
 
-    assert seven.refusal is Refusal.TAKE
+    assert seven.refusal is NriRefusal.TAKE
     assert told(after, six)[1] == "8-10,12-14"
 
 
@@ -112,7 +112,7 @@ def test_a_drained_pool_leaves_a_best_effort_container_unpinned_and_refuses_ever
 
     assert unpinned.pins is not None
     assert unpinned.pins.cpus is None
-    assert later.refusal is Refusal.SLICE
+    assert later.refusal is NriRefusal.SLICE
 
 
 def test_an_event_makes_a_new_node_and_leaves_the_old_one() -> None:
@@ -134,7 +134,7 @@ def test_a_refused_resize_leaves_the_container_without_a_grant() -> None:
 
     node, outcome = resize(node, "c1", resources_of([64000, 64000, 100 * MIB, 100 * MIB]))
 
-    assert outcome.refusal is Refusal.SLICE
+    assert outcome.refusal is NriRefusal.SLICE
     assert node.books.grants == {}
 
 
@@ -160,7 +160,7 @@ def test_annotations_that_kill_the_plugin_are_a_verdict(name: str, annotations: 
 
     _, outcome = put(start(setup_of(name)), "G", [2000, 2000], an=annotations)
 
-    assert outcome.refusal is Refusal.PANIC
+    assert outcome.refusal is NriRefusal.PANIC
 
 
 def test_an_annotation_cannot_make_a_decision_long() -> None:
@@ -207,12 +207,12 @@ _ROWS = (
 )
 
 
-def memory_machine(*, movable_pmem: bool = False) -> Machine:
+def memory_machine(*, movable_pmem: bool = False) -> NriMachine:
     nodes = tuple(
         MemoryNode(i, 1 << i if i < 4 else 0, 4, DRAM if i < 4 else PMEM, i < 4 or not movable_pmem, row)
         for i, row in enumerate(_ROWS)
     )
-    return Machine((), nodes, (), 0, 0, 0, 0, 32)
+    return NriMachine((), nodes, (), 0, 0, 0, 0, 32)
 
 
 def test_requests_move_to_wider_zones_by_priority_younger_first() -> None:
@@ -303,7 +303,7 @@ def test_only_strict_hints_look_at_the_reserved_cpus_of_a_pool_and_only_if_they_
     _, reserved = put(node, "G", [500, 500], an=keys)
 
     assert exclusive.refusal is None
-    assert reserved.refusal is Refusal.STRICT_HINT
+    assert reserved.refusal is NriRefusal.STRICT_HINT
 
 
 @pytest.mark.parametrize("key", ["pod/name", "pod/labels/app", "pod"])
@@ -320,14 +320,14 @@ def test_an_expression_about_a_pod_that_is_gone_selects_nothing(key: str) -> Non
     [
         ("", "pod", 1000, None),
         ("{mode: mask-first, claim: [eth0]}", "pod", 500, None),
-        ("mode: never", "pod", 1000, Refusal.REQUEST),
-        ("mode: [", "pod", 1000, Refusal.REQUEST),
-        ("claim: eth0", "pod", 1000, Refusal.REQUEST),
+        ("mode: never", "pod", 1000, NriRefusal.REQUEST),
+        ("mode: [", "pod", 1000, NriRefusal.REQUEST),
+        ("claim: eth0", "pod", 1000, NriRefusal.REQUEST),
         ("{mode: mask-first, claim: [eth0]}", "container.c1", 1000, None),
-        ("{mode: mask-first, claim: [eth0]}", "container.c1", 500, Refusal.REQUEST),
+        ("{mode: mask-first, claim: [eth0]}", "container.c1", 500, NriRefusal.REQUEST),
     ],
 )
-def test_affinity_of_interrupts(text: str, scope: str, cpu: int, refusal: Refusal | None) -> None:
+def test_affinity_of_interrupts(text: str, scope: str, cpu: int, refusal: NriRefusal | None) -> None:
     annotations = {f"irq-affinity.resource-policy.nri.io/{scope}": text}
 
     _, outcome = put(start(setup_of("s-n4c16")), "G", [cpu, cpu], an=annotations)
@@ -357,7 +357,7 @@ def test_ids_beyond_every_machine_are_no_malformed_list() -> None:
     _, killed = put(node, "G", [2000, 2000], an={f"{k}.resource-policy.nri.io": v for k, v in strict.items()})
     _, placed = put(node, "G", [1000, 1000], an={f"{k}.resource-policy.nri.io": v for k, v in picked.items()})
 
-    assert killed.refusal is Refusal.PANIC
+    assert killed.refusal is NriRefusal.PANIC
     assert placed.grant is not None
     assert placed.grant.exclusive == 0b1000
 
@@ -374,9 +374,9 @@ def test_a_negative_request_in_an_annotation_is_divided_towards_zero(cpu: str, e
 
 @pytest.mark.parametrize(
     ("text", "refusal"),
-    [("duration: 1s\nDuration: 2h", None), ("Duration: 1s\nduration: 2h", Refusal.REQUEST), ("DURATION: 1s", None)],
+    [("duration: 1s\nDuration: 2h", None), ("Duration: 1s\nduration: 2h", NriRefusal.REQUEST), ("DURATION: 1s", None)],
 )
-def test_of_fields_that_differ_in_case_the_last_in_their_order_counts(text: str, refusal: Refusal | None) -> None:
+def test_of_fields_that_differ_in_case_the_last_in_their_order_counts(text: str, refusal: NriRefusal | None) -> None:
     _, outcome = put(start(setup_of("s-pmem4")), "G", [1000, 1000], an={"cold-start.resource-policy.nri.io/pod": text})
 
     assert outcome.refusal is refusal
@@ -443,7 +443,9 @@ def test_after_a_new_configuration_guaranteed_containers_are_placed_first() -> N
 
     found = reconfigurations(node, replace(CONFIG, reserved_cpus="cpuset:1-2"))
 
-    assert {(outcome.refusal, is_accepted) for _, outcome, is_accepted in found.states} == {(Refusal.FRACTION, False)}
+    assert {(outcome.refusal, is_accepted) for _, outcome, is_accepted in found.states} == {
+        (NriRefusal.FRACTION, False)
+    }
 
 
 @pytest.mark.parametrize(("count", "expected"), [(2, "22-23"), (6, "16-21"), (8, "16-23"), (3, "16-18"), (1, "16")])
@@ -480,7 +482,7 @@ def test_the_first_rule_of_a_device_that_is_listed_twice_counts_for_both(
     found = machine("s-n4c16")
     known = found.devices[0]
     listed = [ContainerDevice(known.type, known.major, known.minor, access) for access in accesses]
-    pod = Pod("p", "uid-p", "default", "p", QoS.GUARANTEED, {}, {}, {})
+    pod = NriPod("p", "uid-p", "default", "p", QoS.GUARANTEED, {}, {}, {})
 
     hints = container_hints(found, pod, "c1", listed, Budget(1_000), wildcard_rule=False)
 

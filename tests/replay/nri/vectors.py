@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from extender.conformance import nri_scenario
-from extender.nri.events import Node, Outcome, create
-from extender.nri.machine import Machine
+from extender.nri.events import Node, NriOutcome, create
+from extender.nri.machine import NriMachine
 from extender.wire.nri_machines import machine_from_json, read_machines
 from extender.wire.nri_scenarios import NRIScenario, container_of
 
@@ -37,7 +37,7 @@ def snapshot(name: str) -> dict[str, Any]:
 
 
 @cache
-def machine(name: str) -> Machine:
+def machine(name: str) -> NriMachine:
     """The machine *name*."""
     return machine_from_json(_documents()[name], name)
 
@@ -55,7 +55,7 @@ def sample(theme: str, count: int, seed: int = 19) -> list[dict[str, Any]]:
     return [json.loads(line) for line in chosen]
 
 
-def creations(scenario: NRIScenario, machine: Machine) -> Iterator[partial[tuple[Node, Outcome]]]:
+def creations(scenario: NRIScenario, machine: NriMachine) -> Iterator[partial[tuple[Node, NriOutcome]]]:
     """The creations of *scenario*, each on the node as the steps before it left it. A call replays it again.
 
     Ends at a step with several possible results.

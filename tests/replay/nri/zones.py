@@ -11,7 +11,7 @@ from extender.kubelet.sets import format_list
 from extender.nri.admission import UnplacedContainer
 from extender.nri.books import Books
 from extender.nri.counts import NriCounts
-from extender.nri.objects import Pod
+from extender.nri.objects import NriPod
 from extender.wire.nri_scenarios import scenario_from_json
 from extender.wire.nrt import counted, published_from_json
 from tests.replay.nri.vectors import creations, machine
@@ -70,7 +70,7 @@ class Decision:
     """
 
     counts: NriCounts
-    pod: Pod
+    pod: NriPod
     container: UnplacedContainer
     refusal: str
 
