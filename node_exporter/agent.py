@@ -50,7 +50,7 @@ class Cadence:
     """When to send. All values in seconds."""
 
     interval: float = 30.0
-    """Between two messages while nothing changes. Each is shifted by up to a tenth at random."""
+    """The time between two messages while nothing changes. Each is shifted by up to a tenth at random."""
     spacing: float = 0.2
     """Minimum time between two observations, so that frequent changes cost a limited number of reports."""
     longest_backoff: float = 60.0

@@ -19,7 +19,7 @@ from node_exporter.files import identity
 LOG = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
-"""Between two attempts to connect while no process listens."""
+"""The pause between two attempts to connect while no process listens."""
 CONNECT_SECONDS = 2.0
 """Longest wait for a kubelet that does not accept because its queue is full."""
 READ_BYTES = 4096

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 SOURCE: Final = "nri"
 MACHINE_SECONDS: Final = 600.0
 CONFIG_SECONDS: Final = 20.0
-"""Between two requests for a configuration at regular looks."""
+"""The time between two regular requests for a configuration."""
 SOON_SECONDS: Final = 2.0
-"""Between two requests while the configuration may have changed."""
+"""The time between two requests while the configuration may have changed."""
 UNCONFIRMED_SECONDS: Final = 60.0
 """After this time an edit that the plugin has not confirmed is asked for at regular looks only."""
 MAX_CONFIG_BYTES: Final = 256 << 10
@@ -53,7 +53,7 @@ SPEED_SELECT: Final = "sys/class/misc/isst_interface"
 """The kernel's interface of Intel Speed Select, from which the plugin takes CPU priorities (`pkg/sysfs/system.go`)."""
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.02
-"""Between two reads of a state file that is not complete. The plugin replaces it; a copy made by others may be torn."""
+"""Pause between two reads of an incomplete state file. The plugin replaces it; a copy made by others may be torn."""
 IMAGE: Final = re.compile(r"nri-resource-policy-topology-aware:([\w.-]{1,64})(?:@|$)")
 """The plugin's image in `status.images` of a Node, with its tag."""
 POLICIES: Final = "/apis/config.nri/v1alpha1/namespaces/{namespace}/topologyawarepolicies/{name}"

@@ -35,7 +35,7 @@ DEFAULT_KUBELET_DIR = "/var/lib/kubelet"
 POD_LOG_DIR = "/var/log/pods"
 ATTEMPTS = 6
 PAUSE_SECONDS = 0.02
-"""Between two attempts. The kubelet's two writes of one allocation are a few milliseconds apart."""
+"""The pause between two attempts. The kubelet's two writes of one allocation are a few milliseconds apart."""
 
 REREAD_SOURCES = frozenset({"sysfs", "node"})
 """Sources whose problems are always unreadable files. A healthy node has none of them."""

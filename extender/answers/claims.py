@@ -12,10 +12,10 @@ from extender.replay.alignment import PodAlignment
 from extender.replay.pod import Pod
 
 CLAIM_ALIGNMENTS: Final[Mapping[ClaimAlignment, str]] = {
-    ClaimAlignment.LIKELY: "the devices of the pod's claims are likely to be on the NUMA node of the rest",
-    ClaimAlignment.POSSIBLE: "the devices of the pod's claims can be on the NUMA node of the rest",
-    ClaimAlignment.APART: "the devices of the pod's claims cannot all be on the NUMA node of the rest",
-    ClaimAlignment.UNKNOWN: "whether the devices of the pod's claims can be on the NUMA node of the rest is not known",
+    ClaimAlignment.LIKELY: "the claimed devices are likely to be on the NUMA node of the pod's other resources",
+    ClaimAlignment.POSSIBLE: "the claimed devices can be on the NUMA node of the pod's other resources",
+    ClaimAlignment.APART: "the claimed devices cannot all be on the NUMA node of the pod's other resources",
+    ClaimAlignment.UNKNOWN: "it is not known whether the claimed devices can be on the NUMA node of the pod's other resources",
 }
 _CHECKED: Final = ", but bind checks them by the pod's demand"
 MAX_SHOWN: Final = 8

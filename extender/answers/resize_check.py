@@ -81,7 +81,7 @@ def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> It
     if pod.is_rebuilt:
         notes.append("the pod is not watched: it is assumed to request what it holds")
     if found.resize.result == "fits" and Provider.RUNTIME in subject.node_class.hidden:
-        notes.append("only the kubelet would accept it: what the NRI policy of its node has granted is not known")
+        notes.append("only the kubelet's answer is known: the grants of the node's NRI policy are not known")
     if found.resize.reason.startswith(POLICY_REFUSES):
         notes.append("the container would keep its CPUs, and the NRI policy would count them as free")
     elif found.granted is not None and found.resize.result == "fits":

@@ -19,7 +19,7 @@ from node_exporter.kubelet_config import effective_config
 VERBS: Final = frozenset(f"/scheduler/{verb}" for verb in ("filter", "prioritize", "preempt", "bind"))
 """The routes that kube-scheduler calls. Listed here, because importing them takes seconds; a test compares them."""
 PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
-"""Of both programs."""
+"""The paths of probes of both programs."""
 
 
 def make_context(extender_program: click.Group, *, kube_minor: int, kubelet_version: str) -> Context:

@@ -203,7 +203,7 @@ def kubelet_settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
 
 
 def switches(texts: tuple[str, ...]) -> dict[str, bool]:
-    """Of NAME=true and NAME=false."""
+    """The switches that NAME=true and NAME=false set."""
     return dict(_switch("--rule", text) for text in texts)
 
 

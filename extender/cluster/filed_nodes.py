@@ -32,7 +32,7 @@ class FiledNodes:
         self._look: Final = look
         self._awaited_until = awaited_until
         self.index: Final = ClassIndex(UNKNOWN if awaited_until is None else AWAITED)
-        """Of the nodes that have not changed since."""
+        """The classes of the nodes that have not changed since."""
         self.classes: Final = ClassTable()
         self._records: dict[str, NodeRecord] = {}
         self._young: dict[str, float] = {}

@@ -266,7 +266,7 @@ def confirm(ledger: Ledger, uids: Collection[str]) -> Ledger:
 
 
 def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
-    """By the report, the kubelet knew these pods and no longer counts them."""
+    """The report says that the kubelet knew these pods and no longer counts them."""
     gone = set(uids) - ledger.left.keys()
     if not gone:
         return ledger

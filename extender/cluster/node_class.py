@@ -156,7 +156,7 @@ class RetiredClasses:
         self._held: Final[dict[int, tuple[int, ref[NodeClass]]]] = {}
         """Weight and class, by class id."""
         self.added_bytes = 0
-        """Of all that have come since `held_bytes` was called."""
+        """The size of all that have come since `held_bytes` was called."""
 
     def add(self, node_class: NodeClass, weight_bytes: int) -> None:
         """Count a class that no node has any longer."""
@@ -165,7 +165,7 @@ class RetiredClasses:
         self.added_bytes += weight_bytes
 
     def held_bytes(self) -> int:
-        """Of all that are still held. Takes a step for each of them."""
+        """The size of all that are still held. It takes a step for each of them."""
         self.added_bytes = 0
         return sum(weight for weight, _ in list(self._held.values()))
 
@@ -275,7 +275,7 @@ class ClassTable:
         self._holders[node_class] = 0
         self._nri_count += node_class.has_nri
         self._rules[rules] += 1
-        amounts = node_class.amounts  # with the event that made the class, not with the next pod for all together
+        amounts = node_class.amounts  # computed now, so that the next pod need not wait for all new classes
         if node_class.kubelet is not None and not node_class.has_nri:
             place = self.free.add(node_class.kubelet, amounts, node_class.traits)
             object.__setattr__(node_class, "place", place)

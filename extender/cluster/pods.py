@@ -33,7 +33,7 @@ MAX_DEFERRALS: Final = 100
 POD_BYTES: Final = 4000
 """`Pod.weight_bytes` of a usual pod, and more."""
 MAX_BYTES: Final = 64 << 20
-"""Of all records together, whatever their number."""
+"""The size of all records together, whatever their number."""
 _NO_VICTIMS: Final = ProposedVictims()
 
 
@@ -90,7 +90,7 @@ class PodRegistry:
         self._refused: Final[dict[str, KnownPod]] = {}
         self._next_pass = -inf
         self._shares: Final = Shares(), Shares()
-        """Of the pods without and with resources."""
+        """The shares of the pods without resources, and of those with resources."""
 
     def __len__(self) -> int:
         """How many pods count towards the limit."""

@@ -68,7 +68,7 @@ class NodeStore:
         """For reading only."""
         self._no_pods: Final = PodTracker("", self._timeouts)
         self._trackers: dict[str, PodTracker] = {}
-        """Of all nodes with a report or an event: a ledger can begin before the first report."""
+        """One for each node with a report or an event: a ledger can begin before the first report."""
         self.node_objects: Final = NodeObjects()
         self._deadlines: Final = Deadlines(stale_after_seconds)
         self._watching = Watching.NOT

@@ -148,7 +148,7 @@ def _has_room(amounts: FreeAmounts, wanted: Mapping[str, int], *, everywhere: bo
 
 
 def _one_of_each_kind(given: ProjectionInput, start: ManagerState, uids: Collection[str], steps: Steps) -> list[str]:
-    """Of *uids*, one of those whose exits cannot be told apart by the admissions that follow."""
+    """One UID of each set of *uids* whose exits have the same effect on the admissions that follow."""
     kubelet, in_flight = given.kubelet, given.ledger.admits
     counts_decide = (
         kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE

@@ -50,9 +50,9 @@ _ALLOCATION_FAILED: Final = f"{_REJECTED}Allocate failed due to "
 NOT_OF_MANAGERS: Final = "UnexpectedAdmissionError outside the resource managers"
 _MAX_ERROR: Final = 300
 MAX_REDUCED_BYTES: Final = 128 << 10
-"""Of one pod's reduced spec. A usual one has a few hundred."""
+"""The largest reduced spec of one pod. A usual one has a few hundred."""
 REMEMBERED_BYTES: Final = 4096
-"""Of a reduced spec. What follows from a longer one is computed each time, so that no cache holds such specs."""
+"""The longest reduced spec that is cached. What follows from a longer one is computed each time."""
 _RULES: Final = ("nodeSelector", "tolerations", "topologySpreadConstraints", "volumes")
 """Parts of a spec that no kubelet reads."""
 _SELECTED: Final = ("topologyKey", "labelSelector", "namespaces", "namespaceSelector")

@@ -291,7 +291,7 @@ class _Accumulator:
         cpus = 0
         for bits in inside[:wanted_cores]:
             cpus |= bits
-        # 2. An odd request leaves the highest CPU of these.
+        # 2. An odd request takes all of these CPUs but the highest.
         if rounds_up and self.needed % 2 and per_core > 1 and cpus.bit_count() > self.needed:
             cpus = lowest_bits(cpus, cpus.bit_count() - 1)
         # 3. All or nothing: a cache that cannot hold the whole rest is skipped.

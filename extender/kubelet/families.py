@@ -226,7 +226,7 @@ def _intersections(a: int, b: int, ids: int, known: dict[tuple[int, int, int], i
         return b
     if b == top:
         return a
-    if ids == 1:  # neither is the id alone, so each has the empty set
+    if ids == 1:  # one id, and neither family is that id alone: both have the empty set
         return a & b
     key = (a, b, ids) if a < b else (b, a, ids)
     result = known.get(key)

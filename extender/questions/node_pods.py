@@ -27,7 +27,7 @@ from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload, workload_from_json
 
 _REMEMBERED_BYTES: Final = 4096
-"""Of a reduced pod. A longer one is read each time, so that no cache holds it."""
+"""The longest reduced pod that is cached. A longer one is read each time, so that no cache holds it."""
 NEVER_EVICT: Final = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
 
 

@@ -3,7 +3,7 @@
 Rules of this file
 - The root is first, and every pool comes before those inside it.
 - From grants everything is known. Counts alone leave some fields None: no value is guessed.
-- `free_bytes` is what the policy counts: what is booked on NUMA nodes outside the pool as well is not subtracted
+- `free_bytes` is what the policy counts. Memory that is booked on NUMA nodes in and outside the pool is not subtracted
   (`pkg/resmgr/lib/memory/zones.go` zoneFree). `left_bytes` is at most what the pools around have left.
 """
 

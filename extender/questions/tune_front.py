@@ -45,7 +45,7 @@ class Trial:
 
     @property
     def aligned(self) -> int:
-        """Of these, on one NUMA node."""
+        """How many of the admitted pods are on one NUMA node."""
         return self.alignments.get(Alignment.ALIGNED, 0)
 
     @property

@@ -24,7 +24,7 @@ Judgements = Mapping[int, Judgement]
 """Judgements of one pod shape, by class id."""
 
 MAX_SLOW: Final = 1_000
-"""Of how many classes it is kept for a pod shape that their replay takes long."""
+"""The number of classes that a pod shape remembers as slow to replay."""
 JUDGEMENT_BYTES: Final = 100
 MAX_COLUMNS: Final = 16
 """For how many pod shapes the judgements are also kept by slot: 16 bytes for each node and shape."""

@@ -85,7 +85,7 @@ class Kinds:
         known = self._scores.get(scale)
         if known is None or len(known) < len(self.judgements):
             before = [] if known is None else known.tolist()
-            # what is beyond the scale is of nodes that are not in such a request
+            # a request with these nodes has a scale that fits them; others may be beyond it
             new = [max(0, min(score(each, scale), 255)) for each in self.judgements[len(before) :]]
             known = np.array(before + new, np.uint8)
             self._scores.pop(scale, None)

@@ -37,7 +37,7 @@ LONG_SECONDS: Final = 0.3
 PAUSE_SHARE: Final = 9.0
 """After long replays, pods of the namespace get no last shares for this many times as long."""
 MAX_RESTING: Final = 1_000
-"""Of how many namespaces that is kept."""
+"""The number of namespaces for which that is kept."""
 SLOW: Final = Judgement(RefusalReason.LATE, Certainty.UNKNOWN, trouble=Trouble.STEPS)
 """The judgement of a class that has used up its shares: its nodes are left out, and no others."""
 LOOP_STEPS: Final = 5_000

@@ -37,7 +37,7 @@ MAX_CACHES: Final = 16_384
 MAX_NODES: Final = 63
 MAX_CACHES_A_CPU: Final = 32
 MAX_CONFIG_BYTES: Final = 64 << 10
-"""Of the configuration in JSON. A real one has a few hundred."""
+"""The largest configuration in JSON. A real one has a few hundred."""
 MAX_GRANTS: Final = 10_000
 
 

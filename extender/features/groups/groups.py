@@ -171,7 +171,7 @@ class Groups:
             del self._key_of[each]
         record.unfit, record.unsettled_since = None, inf
         record.claims, record.spare = dict(plan.claims), list(plan.spare)
-        if record.waiting(uid):  # they were refused, and their places wait for them now
+        if record.waiting(uid):  # the waiting pods were refused before, and have places now
             self._released.update(place.node_name for place in record.spare)
         self.claim(record, uid, plan.own, now)
         if record.is_open:

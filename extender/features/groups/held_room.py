@@ -45,7 +45,7 @@ LIGHT_STEPS: Final = 500
 LIGHT_CONTAINERS: Final = 8
 """The most containers of places on a node, together with those of the pod, for which these steps are."""
 MAX_NAMESPACES: Final = 1_000
-"""Of how many namespaces it is kept what they have left."""
+"""The number of namespaces whose remaining steps are kept."""
 LOOP_CONTAINERS: Final = LOOP_STEPS // 40
 """Room of more containers is not looked at on the event loop: it would take more than `LOOP_STEPS`."""
 KNOWN_BYTES: Final = 8 << 20

@@ -111,7 +111,7 @@ class GangPlan:
         return sorted(self.wanted, key=lambda kind: (self.kinds[kind].size, -kind), reverse=True)
 
     def keeps(self, budget: Budget | None = None) -> bool:
-        """Whether the rows that the nodes have before the plan fit."""
+        """Whether the pods that the nodes have before the plan still fit."""
         return not any(self._refusal(node, node.fixed, budget) for node in self.nodes.values() if node.fixed)
 
     def run(self, budget: Budget | None, *, is_last: bool) -> None:

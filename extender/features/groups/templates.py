@@ -11,7 +11,7 @@ from extender.wire.group_templates import RoleTemplate
 from extender.wire.groups import Group, ObjectKey
 
 MAX_TEMPLATED: Final = 10_000
-"""Of how many objects the templates of pods are kept."""
+"""The number of objects whose templates of pods are kept."""
 
 
 class Templates:

@@ -46,7 +46,7 @@ MAX_LOOKED: Final = 50
 """How many pods of the last calls one step looks at, the newest first."""
 MAX_REASONS: Final = 5
 MAX_BYTES: Final = 1_000
-"""Of a message. The newer API of events refuses more than 1,024."""
+"""The longest message. The newer API of events refuses more than 1,024."""
 COMPONENT: Final = "numa-extender"
 REASON: Final = "NoNUMANodeFits"
 

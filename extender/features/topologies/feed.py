@@ -31,7 +31,7 @@ from extender.wire.reports import NO_SWITCHES, read_report
 MISSED: Final = 3
 """Confirmations that a writer may miss. Jitter and a restart cost one."""
 CONFIRM_SECONDS: Final = 20.0
-"""Between two rounds of keeping nodes fresh. Far below the time after which a node is stale."""
+"""The time between two rounds of keeping nodes fresh. Far below the time after which a node is stale."""
 BATCH: Final = 50
 """Changes in a batch: each report takes a millisecond of the event loop."""
 _log = logging.getLogger(__name__)

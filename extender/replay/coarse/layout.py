@@ -204,7 +204,7 @@ class NodeHardware:
 
 
 _MANY_KINDS: Final = 64
-"""Of cores and devices. Hardware of fewer kinds is remembered, for amounts that are computed one after another."""
+"""Kinds of cores and devices. Hardware of fewer is remembered, for amounts that are computed one after another."""
 _NUMBERS: Final = count(1)
 _HARDWARE: Final = Shared[tuple[Layout, tuple[DeviceInventory, ...]], NodeHardware]()
 

@@ -110,7 +110,7 @@ class ReplayBudget:
     def refusal(self, node_class: NodeClass, states: States) -> RefusalReason | None:
         """Why a node of this class would refuse the pod if it were in one of *states*; raises OutOfReplaysError."""
         if node_class.counts is not None:
-            return None  # what counts prove holds while the victims are there; nothing is known of the time after
+            return None  # counts say nothing about the node without the victims
         keys = frozenset(state.key for state in states)
         key = (
             id(node_class.kubelet),

@@ -21,7 +21,7 @@ def greatest(values: Sequence[Amount]) -> Amount:
 
 
 def least(values: Sequence[Amount]) -> Amount:
-    """The least of at least one value, of each node."""
+    """The least of one or more values, for each node."""
     return reduce(_less, values)
 
 

@@ -91,7 +91,7 @@ class Audit:
         self._clock, self._window, self._distrust_after = clock, window, distrust_after
         self.counts: Counter[Kind] = Counter()
         self.recent: deque[Disagreement] = deque()
-        """Of more than `MAX_RECENT` the oldest one goes of the namespace that has most."""
+        """At most `MAX_RECENT`. Beyond that the oldest one of the namespace with the most is dropped."""
         self.behaviours = KubeletBehaviours()
         self.demands = DemandResults()
         self._nodes: BoundedMap[str, deque[Result]] = BoundedMap(MAX_NODES)

@@ -234,14 +234,14 @@ def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
         )
         assert notes(client, claiming()) == [
             f"container app has a claim without devices of this node, and the rest is on NUMA node 0; {free}",
-            "the devices of the pod's claims are likely to be on the NUMA node of the rest",
+            "the claimed devices are likely to be on the NUMA node of the pod's other resources",
         ]
 
         allocate(server, "gpu-1")
         until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
         assert notes(client, claiming()) == [
             "container app: device gpu-1 of gpu.example.com is on NUMA node 1, and the rest is on NUMA node 0",
-            "the devices of the pod's claims cannot all be on the NUMA node of the rest",
+            "the claimed devices cannot all be on the NUMA node of the pod's other resources",
         ]
 
 
