@@ -15,7 +15,7 @@ CLAIM_ALIGNMENTS: Final[Mapping[ClaimAlignment, str]] = {
     ClaimAlignment.LIKELY: "the claimed devices are likely to be on the NUMA node of the pod's other resources",
     ClaimAlignment.POSSIBLE: "the claimed devices can be on the NUMA node of the pod's other resources",
     ClaimAlignment.APART: "the claimed devices cannot all be on the NUMA node of the pod's other resources",
-    ClaimAlignment.UNKNOWN: "it is not known whether the claimed devices can be on the NUMA node of the pod's other resources",
+    ClaimAlignment.UNKNOWN: "it is not known whether the claimed devices can be on one NUMA node with the rest",
 }
 _CHECKED: Final = ", but bind checks them by the pod's demand"
 MAX_SHOWN: Final = 8
