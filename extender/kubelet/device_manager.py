@@ -226,7 +226,7 @@ def _devices_to_allocate(
     free = healthy - state.held.get(resource, _NONE)
     if len(free) < needed:
         message = f"requested number of devices unavailable for {resource}. Requested: {needed}, Available: {len(free)}"
-        raise _refusal(message, resource, needed, len(free))
+        raise _refusal(message, resource, count, len(free | reused | held))
     for tier in _tiers(devices, free, affinity):
         picked = _pick(devices, tier, min(needed, len(tier)), choices, (container.name, resource), budget)
         reused |= picked

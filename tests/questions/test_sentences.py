@@ -15,6 +15,14 @@ def test_the_numbers_of_random_sentences_are_right() -> None:
     assert sum(bool(AVAILABLE.match(text)) for text, *_ in found) >= 3
 
 
+def test_devices_that_an_init_container_leaves_count() -> None:
+    """Seen red: "wants 1 vendor.example/gpu, and 0 are available" for 2, of which one is the init container's."""
+    found = [each for seed in (23000559, 23001003) for each in refusals(seed)]
+
+    assert sum("wants 2 vendor.example/gpu, and 1 vendor.example/gpu is available" in text for text, *_ in found) == 2
+    assert [wrong for each in found if (wrong := fault(*each))] == []
+
+
 def test_a_wrong_number_in_a_sentence_is_found() -> None:
     changed = [
         fault(re.sub(r"is (\d+)", lambda number: f"is {int(number[1]) + 1}", text), pod, naive)
