@@ -33,7 +33,8 @@ from urllib3.exceptions import (
 
 from extender.kube.access import Access, Credentials
 from extender.kube.errors import NoReplyError, api_error
-from extender.kube.objects import WHOLE, UnreadableError, read_object
+from extender.kube.objects import WHOLE, read_object
+from extender.wire.deep_json import UnreadableError
 
 JSON = dict[str, Any]
 USER_AGENT: Final = "numa-extender"

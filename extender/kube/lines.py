@@ -12,7 +12,8 @@ import msgspec
 import orjson
 
 from extender.kube.errors import ApiError, KubeError, status_error
-from extender.kube.objects import read_head, repaired
+from extender.kube.objects import read_head
+from extender.wire.deep_json import repaired
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """etcd refuses objects above 1.5 MiB. As JSON, with managed fields, the largest are a few times that."""

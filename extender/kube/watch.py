@@ -49,10 +49,11 @@ from extender.kube.lines import (
     resource_version,
     went_back,
 )
-from extender.kube.objects import Page, UnreadableError, read_head, read_page
+from extender.kube.objects import Page, read_head, read_page
 from extender.kube.source import ObjectReader, Source
 from extender.kube.unread import UnreadObject, UnreadObjects
 from extender.observability.logs import FaultLog
+from extender.wire.deep_json import UnreadableError
 
 T = TypeVar("T")
 Deliver = Callable[[Batch[T]], None]
@@ -75,9 +76,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    """`page_size`: objects per list page, each page limited to `page_seconds`.
-
-    `batch_size`: changes of a relist per batch.
+    """`page_size`: objects per list page, each limited to `page_seconds`. `batch_size`: changes of a relist per batch.
 
     `idle_seconds`: silence after which a stream is reopened. `stream_seconds`: requested duration of each stream, drawn
     between this and twice this so that streams do not end together.

@@ -16,12 +16,13 @@ import orjson
 from pydantic import Field
 
 from extender.replay.pod import Pod
+from extender.wire.deep_json import load_deep_json
 from extender.wire.errors import WireError, shown
 from extender.wire.fields import MAX_TEXT, integer_at, object_at
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import GoModel, KubernetesObject, nominated_node_of, priority_of
 from extender.wire.times import unix_seconds
-from extender.wire.validation import doc, load_json
+from extender.wire.validation import doc
 
 NEVER: Final = "Never"
 """The `preemptionPolicy` of a pod that never preempts."""
@@ -70,7 +71,7 @@ def parse_preemption(body: bytes) -> PreemptionArgs:
     Raises:
         WireError: not JSON, no pod, neither form, or a part of the wrong type.
     """
-    document = object_at(load_json(body), "")
+    document = object_at(load_deep_json(body), "")
     pod = pod_from_json(document.get("Pod"), "Pod")
     manifest = object_at(document.get("Pod"), "Pod")
     spec = object_at(manifest.get("spec"), "Pod.spec")

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from extender.replay.pod import Pod
+from extender.wire.deep_json import load_deep_json
 from extender.wire.errors import WireError, shown
 from extender.wire.fields import Json, integer_at, object_at
 from extender.wire.groups import Group, group_of
 from extender.wire.pods import pod_from_json
-from extender.wire.validation import doc, load_json
+from extender.wire.validation import doc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ def parse_args(body: bytes) -> SchedulerArgs:
     Raises:
         WireError: not JSON, no pod, neither names nor nodes, or a part of the wrong type.
     """
-    document = object_at(load_json(body), "")
+    document = object_at(load_deep_json(body), "")
     pod, manifest = pod_from_json(document.get("Pod"), "Pod"), object_at(document.get("Pod"), "Pod")
     names, items = _candidates(document)
     return SchedulerArgs(

@@ -29,21 +29,13 @@ from extender.kube.changes import Batch
 from extender.kube.client import KubeClient
 from extender.kube.lines import parse_events
 from extender.kube.nodes import NODES
-from extender.kube.objects import (
-    MAX_CUTS,
-    MAX_DEPTH,
-    UnreadableError,
-    name_of,
-    read_head,
-    read_object,
-    read_page,
-    repaired,
-)
+from extender.kube.objects import name_of, read_head, read_object, read_page
 from extender.kube.pods import PODS
 from extender.kube.source import ObjectReader, Source
 from extender.kube.unread import UnreadObjects
 from extender.kube.watch import Watch
 from extender.runtime.connection import ApiConnection
+from extender.wire.deep_json import MAX_CUTS, MAX_DEPTH, UnreadableError, repaired
 from extender.wire.groups import APIS
 from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer, Objects
