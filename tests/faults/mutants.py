@@ -124,9 +124,18 @@ def held_room_is_checked_to_the_end() -> None:
 
 
 def caches_of_a_cpu_may_repeat() -> None:
-    """A CPU may name one cache as often as it likes."""
+    """A CPU may name one cache as often as it likes, and each level goes through all of them."""
+    from extender.nri import cpu_groups
     from extender.wire import nri_reports
 
+    def level_of(machine: Any) -> int | None:  # noqa: ANN401
+        for cpu in machine.cpus:
+            for level in range(len(cpu.caches) - 1, 0, -1):
+                if cpu_groups._is_group(machine, cpu, cpu_groups._sharing(cpu).get(level, 0)):
+                    return level
+        return None
+
+    _put(cpu_groups, _grouping_level=level_of)
     _put(nri_reports, MAX_CACHES_A_CPU=10**9)
 
 
