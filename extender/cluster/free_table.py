@@ -6,8 +6,8 @@ Rules of this file
   class besides the kubelet and the states, such as whether its nodes are stale.
 - A class has a row for each of its possible states. Classes whose amounts cannot be counted, and those with the NRI
   topology-aware policy, have no rows: they are judged one by one.
-- `alike` numbers rows by all that `coarse.admission` reads for the key of a node. Rows with equal numbers have equal
-  keys. The reverse need not hold.
+- `alike` gives each row a key: the NUMA node that each merge of a pod gets, or why it gets none. Rows with equal keys
+  give the pod the same verdict, which one full replay finds. A row has no key where more than this decides.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.kubelet.config import TopologyPolicy
 from extender.kubelet.kubelet import Kubelet
-from extender.replay.coarse.admission import CPU, CoarseReplay
-from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.layout import ANYWHERE, NodeHardware
+from extender.replay.free_amounts import FreeAmounts
+from extender.replay.layout import ANYWHERE, NodeHardware
+from extender.replay.pod_steps import CPU, PodStep, PodSteps
 
 Int64s = NDArray[np.int64]
 NO_PLACE: Final = -1
@@ -85,6 +86,10 @@ class RowGroup:
         self.hardware: Final[NodeHardware] = amounts.hardware
         self._masks: Final = sorted({bit for rows in amounts.single.values() for bit, _ in rows or () if bit > 0})
         """The raw mask of each NUMA node that has a bit."""
+        self._allocatable: Final = amounts.bytes.allocatable
+        self._without_topology: Final = {
+            each.resource for each in amounts.hardware.devices if all(kind <= 0 for kind, _ in each.kinds)
+        }
         self._columns: Final[dict[str, _Columns | None]] = {}
         width = 0
         for resource, rows in amounts.single.items():
@@ -127,14 +132,14 @@ class RowGroup:
         ids = [ANYWHERE if mask == ANYWHERE else mask.bit_length() - 1 for mask in masks]
         return dict(zip(ids, self._rows.values[rows, columns.places].T.astype(object), strict=True))
 
-    def merges(self, pod: CoarseReplay) -> int:
+    def merges(self, pod: PodSteps) -> int:
         """How many times `alike` goes through the rows."""
-        return len(pod.steps(by_pod=self.hardware.by_pod) or ())
+        return len(pod.of(by_pod=self.hardware.by_pod) or ())
 
-    def alike(self, rows: Int64s, pod: CoarseReplay) -> Int64s | None:
-        """A number for each row, equal for rows with equal keys; `NO_KEY` where there is none; None: for no row."""
+    def alike(self, rows: Int64s, pod: PodSteps) -> Int64s | None:
+        """A key for each row, `NO_KEY` where there is none; None: for no row. Keys of one call can be compared."""
         hardware, layout = self.hardware, self.hardware.layout
-        steps = pod.steps(by_pod=hardware.by_pod)
+        steps = pod.of(by_pod=hardware.by_pod)
         if steps is None or not hardware.is_plain:
             return None
         count, width = len(rows), len(self._masks)
@@ -144,18 +149,21 @@ class RowGroup:
         found = np.full(count, NO_KEY, np.int64)
         for position, step in enumerate(steps):
             able, refused = np.full(count, ANYWHERE, np.int64), _Numbers(count, width)
+            fits_of: dict[str, Int64s] = {}
             for resource, wanted in step.wanted:
                 columns = self._columns.get(resource, _NOT_SERVED)
                 if columns is None:
                     return None
                 if columns is not _NOT_SERVED:
-                    fits = _fits(free, columns, wanted)
+                    fits = fits_of[resource] = _fits(free, columns, wanted)
                     able &= fits
                     refused.add(fits)
                 elif resource in pod.memory_types and layout.memory_static:
                     return None
-            refused.add(self._has_wide_room(free, in_use, step.memory).astype(np.int64))
+            has_wide_room = self._has_wide_room(free, in_use, step.memory)
+            refused.add(has_wide_room.astype(np.int64))
             fails = has_key & (able == 0)
+            fails &= self._is_refusal_decided(step, position, fits_of, has_wide_room)
             found[fails] = (refused.packed[fails] * len(steps) + position) << 1 | 1
             affinity = self._affinity(able)
             admitted.add(affinity)
@@ -170,8 +178,43 @@ class RowGroup:
         found[has_key] = admitted.packed[has_key] << 1
         return found
 
+    def _is_refusal_decided(
+        self, step: PodStep, position: int, fits_of: Mapping[str, Int64s], has_wide_room: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Whether the verdict follows from what single NUMA nodes have, in rows where none has room for all of a merge.
+
+        *fits_of*: the NUMA nodes with room, by resource. *position*: of the merge; earlier ones have taken room.
+        The refusal names a resource without such a NUMA node. Memory that no set of NUMA nodes can serve has no hint:
+        the other resources choose the NUMA node, and the allocation fails there.
+        """
+        hardware, policy = self.hardware, self.hardware.layout.policy
+        decided = np.ones(len(has_wide_room), np.bool_)
+        is_restricted = policy is TopologyPolicy.RESTRICTED
+        may_widen = is_restricted and any(hardware.largest.get(name, size) < size for name, size in step.wanted)
+        if may_widen or not (is_restricted or policy is TopologyPolicy.SINGLE_NUMA_NODE):
+            return ~decided
+        others, memory = np.full(len(decided), ANYWHERE, np.int64), np.full(len(decided), ANYWHERE, np.int64)
+        for resource, fits in fits_of.items():
+            if resource in self._without_topology:
+                decided &= fits != 0
+            if resource in step.memory:
+                memory &= fits
+            else:
+                others &= fits
+        if position or (is_restricted and not self._has_numa_node_for(step.memory)):
+            decided &= memory != 0
+            return decided
+        decided &= (memory != 0) | has_wide_room | ((others != ANYWHERE) & (not hardware.whole_cores))
+        return decided
+
+    def _has_numa_node_for(self, memory: Mapping[str, int]) -> bool:
+        """Whether a NUMA node has that much memory when it is empty."""
+        managed = {name: wanted for name, wanted in memory.items() if name in self._allocatable}
+        sizes = zip(*(self._allocatable[name] for name in managed), strict=True)
+        return any(all(map(int.__ge__, row, managed.values())) for row in sizes)
+
     def _has_wide_room(self, free: Int64s, in_use: Int64s, memory: Mapping[str, int]) -> NDArray[np.bool_]:
-        """Whether several NUMA nodes without assignments have room together; see `coarse.admission`."""
+        """Whether several NUMA nodes without assignments have room for the memory together."""
         has_room = np.ones(len(free), np.bool_)
         idle_nodes = None
         for name, wanted in memory.items():
@@ -223,11 +266,11 @@ class StatesGroup:
         rows: list[int] = self._rows.values[number].tolist()
         return rows
 
-    def merges(self, pod: CoarseReplay) -> int:
+    def merges(self, pod: PodSteps) -> int:
         """How many times `alike` goes through rows."""
         return self._rows.values.shape[1] * self._group.merges(pod)
 
-    def alike(self, numbers: Int64s, pod: CoarseReplay) -> Int64s | None:
+    def alike(self, numbers: Int64s, pod: PodSteps) -> Int64s | None:
         """As `RowGroup.alike`: equal where the keys of all states are."""
         found, has_key = np.zeros(len(numbers), np.int64), np.ones(len(numbers), np.bool_)
         for column in self._rows.values[numbers].T:
@@ -324,6 +367,15 @@ class FreeTable:
         for number in np.unique(groups[places != NO_PLACE]).tolist():
             which = np.flatnonzero(groups == number)
             yield self._groups[number], which, places[which] & _ROW
+
+
+def has_key(kubelet: Kubelet, amounts: FreeAmounts, pod: PodSteps) -> bool:
+    """Whether free amounts decide the verdict on the pod in a state with these amounts."""
+    if _columns_of(kubelet, amounts) is None:
+        return False
+    group = RowGroup(kubelet, amounts)
+    keys = group.alike(np.array([group.add(amounts)]), pod)
+    return keys is not None and bool(keys[0] != NO_KEY)
 
 
 def _columns_of(kubelet: Kubelet, amounts: FreeAmounts) -> tuple[object, ...] | None:

@@ -22,10 +22,10 @@ from extender.kubelet.rules import Rules
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider
 from extender.nri.counts import NriCounts
-from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.layout import Layout, layout_of
 from extender.replay.counts import Counts
 from extender.replay.creation import grant_count, policy_of
+from extender.replay.free_amounts import FreeAmounts
+from extender.replay.layout import Layout, layout_of
 from extender.replay.possible_states import NO_STATES, PossibleStates
 
 NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
@@ -105,20 +105,6 @@ class NodeClass:
         if self.counts is not None:
             return self.counts.nri is not None
         return self.kubelet is not None and (self.kubelet.runtime is not None or Provider.RUNTIME in self.hidden)
-
-    @property
-    def is_ordinary(self) -> bool:
-        """Whether all possible states are known, and verdicts on them are exact and count."""
-        return not (
-            self.kubelet is None
-            or self.hidden
-            or self.stale
-            or self.score_only
-            or not self.possible.complete
-            or self.kubelet.runtime is not None
-            or self.kubelet.rules.newer_than_known
-            or self.kubelet.borrowed
-        )
 
     @property
     def traits(self) -> Traits:

@@ -31,9 +31,9 @@ from extender.kubelet.release_orders import release_in_any_order
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
 from extender.kubelet.state import ManagerState
-from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.layout import layout_of
 from extender.replay.creation import grant_count, grants_of, init_phases
+from extender.replay.free_amounts import FreeAmounts
+from extender.replay.layout import layout_of
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
 

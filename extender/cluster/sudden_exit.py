@@ -33,8 +33,8 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Certainty, Verdict
-from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.layout import layout_of
+from extender.replay.free_amounts import FreeAmounts
+from extender.replay.layout import layout_of
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import claimed_of
 

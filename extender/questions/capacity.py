@@ -9,28 +9,27 @@ Rules of this file
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, NamedTuple
 
+from extender.cluster.free_table import has_key
 from extender.kubelet.admission import admit, is_indifferent, start_pod
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.trace import RecordingTrace
-from extender.kubelet.verdict import Certainty, Provider, Reason, Rejected
+from extender.kubelet.verdict import Certainty, Provider, Rejected
+from extender.questions.copy_series import CopySeries, Run
 from extender.questions.demands import demand_fault
 from extender.questions.explain import first_fault
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
-from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.layout import Layout, layout_of
-from extender.replay.coarse.series import CopySeries
-from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError
 from extender.replay.demand import Demand
-from extender.scheduling.demands import refusal_by_demand
+from extender.replay.free_amounts import FreeAmounts
+from extender.replay.layout import Layout, layout_of
+from extender.scheduling.demands import do_ids_decide_socket, refusal_by_demand
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason, refusal_of
@@ -108,9 +107,11 @@ class Capacity:
         self._demands: Final = [shape.pod.demand.is_required for shape in self._shapes]
         self._wanted: Final = [pod_requests(w.pod, w.rules.overhead_milli) for w in mix]
         self._known: dict[object, _Rest] = {}
-        self._by_state: dict[object, tuple[_Rest, Mapping[Alignment, int]]] = {}
+        self._by_state: dict[object, tuple[_Rest, Mapping[Alignment, int]] | None] = {}
         """The counts of nodes that are known so far, by kubelet, state, and the most copies that the node's totals
-        allow."""
+        allow. None: free amounts do not decide them."""
+        self._placed: dict[object, bool] = {}
+        """Whether copies are placed as they demand, by the number of the kubelet, hardware, turn and affinities."""
         self._counts: dict[tuple[int, int], Counter[Alignment]] = {}
         """By the identity of a `_Rest` in `_known`, and a number of copies."""
         self._numbers: dict[object, int] = {}
@@ -169,39 +170,48 @@ class Capacity:
         requests = [shape.request(kubelet.rules) for shape in self._shapes]
         if all(is_indifferent(kubelet, request) for request in requests) and not any(self._demands):
             return _Rest(most, ENOUGH), {Alignment.NOT_MANAGED: most}
-        if len(states) == 1 and kubelet.runtime is None and not any(shape.pod.demand.fault for shape in self._shapes):
+        is_open = any(self._demands) and do_ids_decide_socket(kubelet.machine)
+        has_fault = any(shape.pod.demand.fault for shape in self._shapes)
+        if len(states) == 1 and kubelet.runtime is None and not is_open and not has_fault:
             key = self._known_kubelet(kubelet).number, states[0].key, most
-            with suppress(IdsDecideError):
-                if key not in self._by_state:
-                    self._by_state[key] = self._by_counts(kubelet, states[0], requests, most)
-                return self._by_state[key]
+            if key not in self._by_state:
+                self._by_state[key] = self._by_counts(kubelet, states[0], requests, most)
+            if (counted := self._by_state[key]) is not None:
+                return counted
         return self._by_replays(kubelet, states, requests, most)
 
     def _by_counts(
         self, kubelet: Kubelet, state: ManagerState, requests: Sequence[PodRequest], most: int
-    ) -> tuple[_Rest, Mapping[Alignment, int]]:
-        """Count the copies that the free amounts of single NUMA nodes decide, and replay those after them.
+    ) -> tuple[_Rest, Mapping[Alignment, int]] | None:
+        """Count the copies that the free amounts of single NUMA nodes decide, and replay one after them.
 
-        Raises:
-            IdsDecideError: which CPUs or devices are free decides a later copy.
+        None: which CPUs or devices are free decides a later copy.
         """
-        resolved = [shape.resolved(kubelet.rules) for shape in self._shapes]
-        amounts = FreeAmounts.of(kubelet, self._known_kubelet(kubelet).layout, state)
-        series = CopySeries([each.replay for each in resolved], amounts, state)
+        steps = [shape.resolved(kubelet.rules).steps for shape in self._shapes]
+        layout = self._known_kubelet(kubelet).layout
+        series = CopySeries(kubelet, requests, steps, FreeAmounts.of(kubelet, layout, state), state)
         counts: Counter[Alignment] = Counter()
         for run in series.runs(most):
-            demand = self._shapes[run.turn].coarse_demand
-            if demand.check(kubelet, resolved[run.turn].request, (run.verdict,), each_must=True)[0] is not None:
+            if not self._is_placed_as_demanded(kubelet, requests[run.turn], series, run):
                 break
             counts[Alignment.ALIGNED if run.is_placed else Alignment.NOT_MANAGED] += run.copies
         if series.copies == most:
             return _Rest(most, ENOUGH), counts
-        turn = series.copies % len(requests)
-        rest, later = self._by_replays(
-            kubelet, (series.state(),), requests, most - series.copies, turn, is_counted=True
-        )
-        counts.update(later)
-        return _Rest(series.copies + rest.copies, rest.limit), counts
+        turn, after = series.copies % len(requests), series.state()
+        if not series.copies or not has_key(kubelet, FreeAmounts.of(kubelet, layout, after), steps[turn]):
+            return None
+        rest, _ = self._by_replays(kubelet, (after,), requests, 1, turn)
+        return None if rest.copies else (_Rest(series.copies, rest.limit), counts)
+
+    def _is_placed_as_demanded(self, kubelet: Kubelet, request: PodRequest, series: CopySeries, run: Run) -> bool:
+        """Whether copies on these NUMA nodes are admitted and placed as they demand, by a replay of the first one."""
+        key = self._known_kubelet(kubelet).number, series.hardware, run.turn, run.affinities
+        found = self._placed.get(key)
+        if found is None:
+            demand = self._shapes[run.turn].pod.demand
+            _, one = self._one_more(kubelet, (series.state(),), request, 0, demand)
+            found = self._placed[key] = not isinstance(one, CapacityLimit)
+        return found
 
     def _by_replays(
         self,
@@ -210,32 +220,20 @@ class Capacity:
         requests: Sequence[PodRequest],
         most: int,
         first_turn: int = 0,
-        *,
-        is_counted: bool = False,
     ) -> tuple[_Rest, Mapping[Alignment, int]]:
-        """Replay copy after copy until one is refused, *most* are placed, or the rest is already known.
-
-        *is_counted*: the states stand for others with equal amounts.
-
-        Raises:
-            IdsDecideError: amounts do not decide, and *is_counted*.
-        """
+        """Replay copy after copy until one is refused, *most* are placed, or the rest is already known."""
         number = self._known_kubelet(kubelet).number
         chain: list[tuple[object, Alignment]] = []
         while True:
             turn = (first_turn + len(chain)) % len(requests)
-            key = number, turn, is_counted, _keys(states)
+            key = number, turn, _keys(states)
             rest = self._known.get(key)
             if rest is not None:
                 break
             if len(chain) >= most:
                 return _Rest(most, ENOUGH), Counter(alignment for _, alignment in chain)
-            found: Alignment | CapacityLimit | None = None
-            if is_counted:
-                found = self._limit_by_counts(kubelet, states[0], turn)
-            if found is None:
-                demand = self._shapes[turn].pod.demand
-                states, found = self._one_more(kubelet, states, requests[turn], len(chain), demand)
+            demand = self._shapes[turn].pod.demand
+            states, found = self._one_more(kubelet, states, requests[turn], len(chain), demand)
             if isinstance(found, CapacityLimit):
                 rest = self._known[key] = _Rest(0, found)
                 break
@@ -244,36 +242,6 @@ class Capacity:
             rest = self._known[passed] = _Rest(rest.copies + 1, rest.limit, alignment, rest)
         counts = self._counted(rest, min(most, rest.copies))
         return (rest if rest.copies < most else _Rest(most, ENOUGH)), counts
-
-    def _limit_by_counts(self, kubelet: Kubelet, state: ManagerState, turn: int) -> CapacityLimit | None:
-        """Why there is not one more copy, if amounts say so; None: a replay has to.
-
-        Raises:
-            IdsDecideError: amounts do not decide the admission.
-        """
-        resolved = self._shapes[turn].resolved(kubelet.rules)
-        verdict = resolved.replay.admit(FreeAmounts.of(kubelet, self._known_kubelet(kubelet).layout, state))
-        if verdict is None:
-            raise IdsDecideError
-        if isinstance(verdict, CoarseAdmitted) or verdict.resource is None:
-            return None
-        if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
-            return None
-        refused = Rejected(
-            reason=verdict.reason,
-            message="",
-            provider=verdict.provider,
-            container=verdict.container,
-            resource=verdict.resource,
-            wanted=_wanted(resolved.request, verdict.container, verdict.resource),
-            when=verdict.when,
-        )
-        return CapacityLimit(
-            "topology",
-            refusal_of(refused).text,
-            first_fault(kubelet, state, resolved.request, refused, ()),
-            verdict.resource,
-        )
 
     def _counted(self, rest: _Rest, copies: int) -> Mapping[Alignment, int]:
         """The alignments of the first *copies* of *rest*. Equal nodes are counted once."""
@@ -382,11 +350,3 @@ def _first_fault(kubelet: Kubelet, before: ManagerState, verdict: Rejected, requ
     if verdict.provider is Provider.TOPOLOGY:
         admit(kubelet, before, request, trace, verdict_only=True)
     return first_fault(kubelet, before, request, verdict, trace.events)
-
-
-def _wanted(request: PodRequest, container: str | None, resource: str) -> int:
-    """How much of the resource the container requests; None: the pod as a whole."""
-    if container is None:
-        return {"cpu": request.total_cpus, **request.total_memory_bytes, **request.total_devices}[resource]
-    one = next(each for each in request.containers if each.name == container)
-    return {"cpu": one.cpus, **(one.memory_bytes or {}), **one.devices}[resource]

@@ -30,12 +30,12 @@ def alike(table: FreeTable, shape: PodShape, places: Int64s) -> Iterator[Alike]:
     """
     left = MAX_MERGES
     for group, which, rows in table.by_group(places):
-        replay = shape.resolved(group.kubelet.rules).replay
-        merges = group.merges(replay)
+        steps = shape.resolved(group.kubelet.rules).steps
+        merges = group.merges(steps)
         if len(rows) < WORTH or merges > left:
             continue
         left -= merges
-        numbers = group.alike(rows, replay)
+        numbers = group.alike(rows, steps)
         if numbers is None:
             continue
         order = np.argsort(numbers, kind="stable")

@@ -33,7 +33,7 @@ MAX_COLUMNS: Final = 16
 class ShapeJudgements:
     """The judgements of one pod shape."""
 
-    __slots__ = ("_different", "judgements", "key", "own_weight", "shape", "shares")
+    __slots__ = ("judgements", "key", "own_weight", "shape", "shares")
 
     def __init__(self, pod: Pod, key: object) -> None:
         self.key: Final = key
@@ -43,17 +43,6 @@ class ShapeJudgements:
         """How many shares of steps the classes had whose replay takes long, by class id; see `replays`."""
         self.own_weight: Final = 1 + pod.weight_bytes // JUDGEMENT_BYTES
         """As how many judgements the shape itself counts."""
-        self._different: Final[dict[Judgement, Judgement]] = {}
-
-    def add(self, judgements: Judgements) -> None:
-        """Add judgements. Equal ones are one object, because classes are many and judgements are few."""
-        one_of = self._different.setdefault
-        for class_id, judgement in judgements.items():
-            self.judgements[class_id] = one_of(judgement, judgement)
-
-    def add_alike(self, class_ids: Iterable[int], judgement: Judgement) -> None:
-        """Add the same judgement of several classes."""
-        self.judgements.update(dict.fromkeys(class_ids, self._different.setdefault(judgement, judgement)))
 
     def missing(self, classes: Iterable[NodeClass]) -> list[NodeClass]:
         """The classes of *classes* that have no judgement."""
@@ -99,19 +88,9 @@ class JudgementCache:
         An entry that was dropped while its judgements were computed still serves the call that holds it.
         """
         before = len(entry.judgements)
-        entry.add(judgements)
-        self._count(entry, len(entry.judgements) - before)
-
-    def store_alike(self, entry: ShapeJudgements, alike: Iterable[tuple[Iterable[int], Judgement]]) -> None:
-        """As `store`: sets of class ids, and the judgement of each set."""
-        before = len(entry.judgements)
-        for class_ids, judgement in alike:
-            entry.add_alike(class_ids, judgement)
-        self._count(entry, len(entry.judgements) - before)
-
-    def _count(self, entry: ShapeJudgements, added: int) -> None:
+        entry.judgements.update(judgements)
         if self._shapes.get(entry.key) is entry:
-            self._held += added
+            self._held += len(entry.judgements) - before
             self._make_room()
 
     def column(self, entry: ShapeJudgements) -> Column:

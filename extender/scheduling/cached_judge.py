@@ -18,10 +18,11 @@ from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.store import NodeStore
+from extender.kubelet.budget import Budget
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
-from extender.scheduling.alike import alike
+from extender.scheduling.alike import WORTH, alike
 from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
 from extender.scheduling.columns import UNJUDGED, Column, Int64s, Kinds
 from extender.scheduling.judge import BoundedJudge, follows_from_key, merits_of
@@ -47,6 +48,8 @@ NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """The rules assumed for kubelets that have not reported."""
 MAX_AT_ONCE: Final = 16
 """How many classes are judged on the event loop: those of the few nodes that changed since the last call of a shape."""
+MERIT_STEPS: Final = 20_000
+"""Steps of a call on the event loop for the merits of nodes with equal keys: 20 ms. Others are judged one by one."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
 """The judgement of classes that were not judged in time, if the settings pass them."""
 NO_TURN: Final = Judgement(RefusalReason.NO_TURN, Certainty.UNKNOWN)
@@ -249,7 +252,7 @@ class CachedJudge:
         judgements: Judgements = entry.judgements
         codes = column.codes(slots, ids, size, entry.judgements)
         missing = np.flatnonzero(codes == UNJUDGED)
-        if len(missing) > MAX_AT_ONCE:
+        if len(missing) >= WORTH:
             await self._judge_alike(entry, column, snapshot, slots[missing], deadline)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
             missing = np.flatnonzero(codes == UNJUDGED)
@@ -284,21 +287,20 @@ class CachedJudge:
         firsts = snapshot.at(slots[[each.members[0] for each in found]])
         if not (len(firsts) <= MAX_AT_ONCE and self.answer_at_once(entry, firsts)):
             await self.answer(entry, firsts, deadline, is_any_feasible=True)  # the others come next
-        judged: list[tuple[list[int], Judgement]] = []
-        by_merit: dict[int, Judgement] = {}
+        judged: dict[int, Judgement] = {}
+        budget = Budget(MERIT_STEPS)
         for first, each in zip(firsts, found, strict=True):
-            judgement, members = entry.judgements.get(first.id), each.members
+            judgement, of_members = entry.judgements.get(first.id), ids[each.members]
             if judgement is None:
                 continue
-            if follows_from_key(self.judge, entry.shape, first):
-                judged.append((ids[members].tolist(), judgement))
-                column.put(slots[members], ids[members], judgement)
-            elif judgement.merit is not None and len(members) > 1:
-                merits = merits_of(self.judge, entry.shape, first, each.group, each.rows)
+            if follows_from_key(self.judge, entry.shape, first, judgement):
+                judged |= dict.fromkeys(of_members.tolist(), judgement)
+                column.put(slots[each.members], of_members, judgement)
+            elif judgement.merit is not None and len(each.members) > 1:
+                merits = merits_of(self.judge, entry.shape, first, judgement, each.group, each.rows, budget)
                 of_merit = {merit: judgement._replace(merit=merit) for merit in set(merits or ())}
-                by_merit |= {i: of_merit[merit] for i, merit in zip(ids[members].tolist(), merits or (), strict=False)}
-        self.cache.store_alike(entry, judged)
-        self.cache.store(entry, by_merit)
+                judged |= {i: of_merit[merit] for i, merit in zip(of_members.tolist(), merits or (), strict=False)}
+        self.cache.store(entry, judged)
 
     async def answer_node(self, pod: Pod, node_name: str, seconds: float) -> Judgement:
         """The judgement of one node in the state that it has when this returns.

@@ -15,23 +15,15 @@ from extender.kubelet.machine import Machine
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.verdict import Admitted
 from extender.replay.branches import MAX_STATES
-from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError
 from extender.replay.demand import Demand
 from extender.replay.demands import (
     Breach,
-    BrokenDemand,
-    Held,
-    broken_by,
     broken_by_claims,
     broken_by_outcome,
     is_always_met,
-    with_claimed,
 )
-from extender.replay.pod import claimed_of
 from extender.scheduling.reasons import RefusalReason
 
-MAX_KNOWN: Final = 4096
-"""For how many outcomes of the coarse replay one `CoarseDemand` keeps the check; then all are dropped."""
 REASONS: Final[Mapping[Breach, RefusalReason]] = {
     Breach.NUMA_NODES: RefusalReason.DEMAND_NUMA_NODE,
     Breach.SOCKETS: RefusalReason.DEMAND_SOCKET,
@@ -60,66 +52,9 @@ def refusal_by_demand(
     return None
 
 
-class CoarseDemand:
-    """The check of one pod's demand in outcomes of the coarse replay. Any thread may call it.
-
-    One verdict of the coarse replay stands for many nodes, so what is found of it is kept.
-    """
-
-    __slots__ = ("_demand", "_known", "_wanted")
-
-    def __init__(self, demand: Demand) -> None:
-        self._demand, self._wanted = demand, _wanted(demand)
-        self._known: dict[tuple[int, int], tuple[CoarseAdmitted, Kubelet, BrokenDemand | None]] = {}
-
-    def check(
-        self, kubelet: Kubelet, request: PodRequest, admissions: Iterable[CoarseAdmitted], *, each_must: bool
-    ) -> tuple[RefusalReason | None, bool]:
-        """As `refusal_by_demand`, and as `misses_preference`. *admissions*: in all states of the nodes.
-
-        Raises:
-            IdsDecideError: CPU ids decide on which socket the pod is, or the pod has pod-level resources.
-        """
-        if self._wanted is None:
-            return None, False
-        found = [self._broken(kubelet, request, each) for each in admissions]
-        broken = [each for each in found if each is not None]
-        if self._wanted is not self._demand:
-            return None, bool(broken)
-        is_refused = broken and (each_must or len(broken) == len(found))
-        return (REASONS[broken[0].breach] if is_refused else None), False
-
-    def _broken(self, kubelet: Kubelet, request: PodRequest, admitted: CoarseAdmitted) -> BrokenDemand | None:
-        """How one admission breaks the demand; None if it does not. Each is checked once."""
-        key = id(admitted), id(kubelet)  # both are kept, so that no other object gets their ids
-        known = self._known.get(key)
-        if known is not None:
-            return known[2]
-        machine = kubelet.machine
-        if request.pod_level is not None or any(on & (on - 1) for on in machine.numa_sockets.values()):
-            raise IdsDecideError
-        assert self._wanted is not None  # `check` returns early without it
-        broken = broken_by(self._wanted, machine, request, _coarse_held(machine, request, admitted))
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        self._known[key] = admitted, kubelet, broken
-        return broken
-
-
-def _coarse_held(machine: Machine, request: PodRequest, admitted: CoarseAdmitted) -> dict[str, Held]:
-    return {
-        name: with_claimed(
-            machine,
-            Held(
-                placed.cpus,
-                machine.socket_bits_in_numa(placed.cpus),
-                (placed.memory,) if placed.memory else (),
-                tuple([(resource, kind) for resource, kinds in placed.devices for kind, _ in kinds if kind > 0]),
-            ),
-            claimed_of(request).get(name, ()),
-        )
-        for name, placed in admitted.placements.items()
-    }
+def do_ids_decide_socket(machine: Machine) -> bool:
+    """Whether a pod on one NUMA node may be on several sockets."""
+    return any(sockets & (sockets - 1) for sockets in machine.numa_sockets.values())
 
 
 def _wanted(demand: Demand) -> Demand | None:

@@ -8,11 +8,10 @@ Rules of this file
 - A replay that ends without a verdict, or fails, makes its own class unknown and no other.
 - If a replay ends before all random choices were tried, and one of the others could change the result, the result is
   POSSIBLE.
-- The coarse replay judges first, in every state that the nodes can be in. Where it has no verdict of one of them, or
-  where ids decide the merit, the full replay judges instead. Both give the same judgement.
+- A class is judged by full replays in every state that its nodes can be in. Classes with equal keys (`free_table`) get
+  the judgement of one of them.
 """
 
-import contextlib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -22,31 +21,29 @@ import numpy as np
 from extender.cluster.free_table import Int64s, RowGroup, StatesGroup
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.admission import MAX_OUTCOMES, is_indifferent
-from extender.kubelet.budget import Budget, BudgetError, OutOfStepsError, for_replays
+from extender.kubelet.budget import Budget, for_replays
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest, has_pod_level_resources
 from extender.kubelet.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
-from extender.replay.coarse.amounts import FreeAmounts
-from extender.replay.coarse.verdict import CoarseAdmitted, CoarseVerdict, IdsDecideError
-from extender.replay.coarse.walk import STEPS_OF_A_CONTAINER
 from extender.replay.counts import Counts
 from extender.replay.nri_pod import nri_pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
-from extender.scheduling.demands import misses_preference, refusal_by_demand, refusal_without_placement
+from extender.scheduling.demands import (
+    do_ids_decide_socket,
+    misses_preference,
+    refusal_by_demand,
+    refusal_without_placement,
+)
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.outcome import AdmissionOutcome, CoarseOutcome, Strategy
+from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy
 from extender.scheduling.ranking.rows import rows_outcome
 from extender.scheduling.ranking.strategies import BY_PLACEMENT
 from extender.scheduling.reasons import RefusalReason, refusal_of
 
 _MAX_DETAIL: Final = 4_000
 """How many characters of a traceback are kept, from its end."""
-
-COARSE_STEPS: Final = 5_000
-"""Steps of the coarse replay for one judgement, besides those of the containers: some milliseconds. It nearly always
-takes a few dozen; where it takes more, the full replay judges."""
 
 
 Judge = Callable[[PodShape, NodeClass], Judgement]
@@ -64,22 +61,39 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
     return _Judge(strategy, policy)
 
 
-def follows_from_key(judge: BoundedJudge, shape: PodShape, node_class: NodeClass) -> bool:
-    """Whether the judgement of this class, which is known, is that of all with the same kubelet, traits and keys."""
-    return isinstance(judge, _Judge) and judge.has_key(shape, node_class)
+def follows_from_key(judge: BoundedJudge, shape: PodShape, node_class: NodeClass, judgement: Judgement) -> bool:
+    """Whether this judgement of the class, which has a key, is that of all with the same kubelet, traits and key.
+
+    *shape*: of a pod that no node holds anything of.
+    """
+    return isinstance(judge, _Judge) and judge.follows_from_key(shape, node_class, judgement)
 
 
 def merits_of(
-    judge: BoundedJudge, shape: PodShape, node_class: NodeClass, group: RowGroup | StatesGroup, rows: Int64s
+    judge: BoundedJudge,
+    shape: PodShape,
+    node_class: NodeClass,
+    judgement: Judgement,
+    group: RowGroup | StatesGroup,
+    rows: Int64s,
+    budget: Budget,
 ) -> Sequence[int] | None:
-    """The merits of *rows* of the free table, whose key is that of this class, which admits the pod.
+    """The merits of *rows* of the free table, whose key is that of this class. It admits the pod with this judgement.
 
     None: each has to be judged by itself.
     """
-    return judge.merits(shape, node_class, group, rows) if isinstance(judge, _Judge) else None
+    return judge.merits(shape, node_class, judgement, group, rows, budget) if isinstance(judge, _Judge) else None
 
 
-_ALIGNMENT: Final = frozenset({RefusalReason.ALIGNMENT_NOW, RefusalReason.ALIGNMENT_NEVER})
+_WITHOUT_AMOUNTS: Final = frozenset(
+    {
+        RefusalReason.ALIGNMENT_NOW,
+        RefusalReason.ALIGNMENT_NEVER,
+        RefusalReason.CHANCE,
+        RefusalReason.UNSETTLED,
+        RefusalReason.CONTRADICTORY,
+    }
+)
 """Refusals whose message has no amounts."""
 
 
@@ -95,8 +109,6 @@ class _Judge:
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         try:
-            if shape.is_ordinary and node_class.is_ordinary and (found := self._known(shape, node_class)) is not None:
-                return _with_demand(shape, node_class, found) if shape.has_demand else found
             refuses_faults = node_class.has_nri and self._policy.annotations is Action.REFUSE
             if refuses_faults and shape.has_annotation_faults:
                 return Judgement(RefusalReason.NRI_ANNOTATION_FAULT, Certainty.EXACT)
@@ -107,60 +119,39 @@ class _Judge:
             unknown = _unknown(self._policy)._replace(trouble=Trouble.DEFECT, detail=detail)
             return _with_demand(shape, node_class, unknown)
 
-    def has_key(self, shape: PodShape, node_class: NodeClass) -> bool:
-        """See `follows_from_key`. The order of the checks is that of `_judgement`."""
-        kubelet = node_class.kubelet
-        if kubelet is None or not shape.is_ordinary or node_class.has_nri:
-            return False
-        resolved = shape.resolved(kubelet.rules)
-        if is_indifferent(kubelet, resolved.request) or _needs(resolved.request, node_class.hidden):
-            return True
-        if _by_setting(kubelet, self._policy, stale=node_class.stale) is not None:
-            return True
-        keys = [resolved.replay.key(amounts) for amounts in node_class.amounts]
-        if any(key is None or key not in resolved.judgements_of(self) for key in keys):
-            return False
-        try:
-            self._coarse_verdicts(shape, node_class, kubelet, _coarse_budget(shape, node_class))
-        except (IdsDecideError, OutOfStepsError):
-            return False
-        return True
+    def follows_from_key(self, shape: PodShape, node_class: NodeClass, judgement: Judgement) -> bool:
+        """See the function of this name."""
+        has_its_merit = judgement.merit is None or self._by_placement
+        return has_its_merit and _follows_but_for_merit(shape, node_class, judgement)
 
     def merits(
-        self, shape: PodShape, node_class: NodeClass, group: RowGroup | StatesGroup, rows: Int64s
+        self,
+        shape: PodShape,
+        node_class: NodeClass,
+        judgement: Judgement,
+        group: RowGroup | StatesGroup,
+        rows: Int64s,
+        budget: Budget,
     ) -> Sequence[int] | None:
         """The merits of a class for each row, as `merits_of` defines them."""
         kubelet = node_class.kubelet
-        if kubelet is None or not shape.is_ordinary or node_class.has_nri or not isinstance(group, RowGroup):
+        if kubelet is None or self._by_placement or not isinstance(group, RowGroup):
             return None
-        replay, amounts = shape.resolved(kubelet.rules).replay, node_class.amounts[0]
-        key = replay.key(amounts)
-        try:
-            verdict = None if key is None else replay.admit_by_key(key, amounts, _coarse_budget(shape, node_class))
-            if not isinstance(verdict, CoarseAdmitted):
-                return None
-            outcome = rows_outcome(CoarseOutcome(amounts, verdict), group, rows)
-        except (IdsDecideError, OutOfStepsError):
+        if not _follows_but_for_merit(shape, node_class, judgement):
             return None
+        request = shape.request(kubelet.rules)
+        (one, *others) = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
+        if others or not isinstance(one.verdict, Admitted):
+            return None
+        admission = AdmissionOutcome(kubelet=kubelet, before=one.before, after=one.state, admitted=one.verdict)
+        outcome = rows_outcome(admission, group, rows)
         if outcome is None:
             return None
         merits: Sequence[int] = np.broadcast_to(np.asarray(self._strategy(outcome), np.object_), len(rows)).tolist()
         return merits
 
-    def _known(self, shape: PodShape, node_class: NodeClass) -> Judgement | None:
-        """The judgement of an ordinary class in one state, if one with the same key was judged; None if not."""
-        kubelet = node_class.kubelet
-        assert kubelet is not None  # the class is ordinary
-        resolved = shape.resolved(kubelet.rules)
-        if is_indifferent(kubelet, resolved.request):
-            return INDIFFERENT
-        if len(node_class.amounts) > 1:
-            return None
-        key = resolved.replay.key(node_class.amounts[0])
-        return None if key is None else resolved.judgements_of(self).get(key)
-
     def _judgement(self, shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
-        """The judgement by the first of these that decides: counts, settings, the coarse replay, the full replay."""
+        """The judgement by the first of these that decides: counts, settings, full replays."""
         kubelet, policy = node_class.kubelet, self._policy
         if node_class.counts is not None:
             return _by_counts(shape, node_class.counts, policy, stale=node_class.stale)
@@ -175,60 +166,7 @@ class _Judge:
             return _unknown(policy)
         if (by_setting := _by_setting(kubelet, policy, stale=node_class.stale)) is not None:
             return by_setting
-        coarse = _coarse_budget(shape, node_class)
-        found = None
-        with contextlib.suppress(IdsDecideError, OutOfStepsError):
-            found = self._coarse_verdicts(shape, node_class, kubelet, coarse)
-        if budget is not None:
-            with contextlib.suppress(BudgetError):  # a verdict that was found stands; a full replay then ends at once
-                budget.spend(int(coarse.used))
-        if found is None:
-            return self._by_full_replay(shape, node_class, kubelet, budget)
-        return self._decided(node_class, kubelet, found)
-
-    def _coarse_verdicts(self, shape: PodShape, node_class: NodeClass, kubelet: Kubelet, budget: Budget) -> "_Verdicts":
-        """The verdicts of the coarse replay in all states.
-
-        Raises:
-            IdsDecideError: the coarse replay has no verdict of a state, the verdicts' messages decide the certainty, a
-                demand has to hold in several states, or the NRI topology-aware policy runs.
-            OutOfStepsError: it takes more steps than *budget* has.
-        """
-        if kubelet.runtime is not None or (shape.has_demand and len(node_class.states) > 1):
-            raise IdsDecideError
-        resolved = shape.resolved(kubelet.rules)
-        judgements, found = resolved.judgements_of(self), []
-        for state, amounts in zip(node_class.states, node_class.amounts, strict=True):
-            if not shape.is_ordinary and state.knows(shape.pod.uid):
-                raise IdsDecideError
-            key = resolved.replay.key(amounts)
-            judgement = None if key is None else judgements.get(key)
-            if judgement is None:
-                judgement = self._in_state(shape, amounts, resolved.replay.admit_by_key(key, amounts, budget))
-                if key is not None and (self._by_placement or judgement.merit is None):
-                    judgements[key] = judgement
-            found.append(judgement)
-        merits = [judgement.merit for judgement in found if judgement.merit is not None]
-        refusals = [judgement.refusal for judgement in found if judgement.merit is None]
-        if len(refusals) > 1 and not merits and not _ALIGNMENT.issuperset(refusals):
-            raise IdsDecideError  # two refusals with unlike amounts in their messages count as two answers
-        certainty = Certainty.POSSIBLE if merits and refusals else kubelet.certainty
-        if refusals:
-            return _Verdicts(certainty, refusals[0], merits)
-        return _Verdicts(certainty, None, merits, unmet=found[0].refusal, misses=found[0].misses)
-
-    def _in_state(self, shape: PodShape, amounts: FreeAmounts, verdict: CoarseVerdict | None) -> Judgement:
-        """The judgement of a coarse verdict, without a merit if the kubelet refuses the pod. Raises IdsDecideError."""
-        if verdict is None:
-            raise IdsDecideError
-        if not isinstance(verdict, CoarseAdmitted):
-            return Judgement(refusal_of(verdict), Certainty.EXACT)
-        merit, kubelet = self._strategy(CoarseOutcome(amounts, verdict)), amounts.kubelet
-        if not shape.has_demand:
-            return Judgement(None, Certainty.EXACT, merit)
-        request, each_must = shape.request(kubelet.rules), self._policy.requires_certainty
-        unmet, misses = shape.coarse_demand.check(kubelet, request, (verdict,), each_must=each_must)
-        return Judgement(unmet, Certainty.EXACT, merit, misses=misses)
+        return self._by_full_replay(shape, node_class, kubelet, budget)
 
     def _by_full_replay(
         self, shape: PodShape, node_class: NodeClass, kubelet: Kubelet, budget: Budget | None
@@ -284,8 +222,20 @@ def _why_not_certain(possible: PossibleStates) -> RefusalReason:
     return RefusalReason.CHANCE if possible.is_certain else RefusalReason.UNSETTLED
 
 
-def _coarse_budget(shape: PodShape, node_class: NodeClass) -> Budget:
-    return Budget(COARSE_STEPS + STEPS_OF_A_CONTAINER * len(shape.pod.containers) * len(node_class.states))
+def _follows_but_for_merit(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> bool:
+    """Whether all else that the judgement says of the class is so for all with the same kubelet, traits and key.
+
+    A key has no message of a refusal, and in several states two messages with unlike amounts count as two answers.
+    """
+    kubelet = node_class.kubelet
+    if kubelet is None or judgement.trouble is not None:
+        return False
+    if shape.has_demand and do_ids_decide_socket(kubelet.machine):
+        return False
+    if len(node_class.states) == 1 or is_indifferent(kubelet, shape.request(kubelet.rules)):
+        return True
+    is_admitted = judgement.refusal is None and judgement.merit is not None
+    return not shape.has_demand and (is_admitted or judgement.refusal in _WITHOUT_AMOUNTS)
 
 
 class _Verdicts(NamedTuple):

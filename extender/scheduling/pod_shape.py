@@ -6,11 +6,9 @@ from typing import Final
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
-from extender.replay.coarse.admission import MAX_KNOWN, CoarseReplay, Key
 from extender.replay.demand import NO_DEMAND
 from extender.replay.pod import Pod
-from extender.scheduling.demands import CoarseDemand
-from extender.scheduling.judgement import Judgement
+from extender.replay.pod_steps import PodSteps
 from extender.wire.nri_annotations import annotation_faults
 
 SHAPE_UID: Final = "\0shape"
@@ -18,38 +16,23 @@ SHAPE_UID: Final = "\0shape"
 
 
 class _Resolved:
-    """A pod under one rule set: its request, its coarse replay, and the judgements that follow from a key of it alone.
+    """A pod under one rule set: its request, and the merges of its admission."""
 
-    `judgements`: those of the last judge. The tuple is replaced as a whole, so any thread may replace it.
-    """
-
-    __slots__ = ("judgements", "replay", "request")
+    __slots__ = ("request", "steps")
 
     def __init__(self, request: PodRequest) -> None:
         self.request: Final = request
-        self.replay: Final = CoarseReplay(request)
-        self.judgements: tuple[object, dict[Key, Judgement]] = (None, {})
-
-    def judgements_of(self, judge: object) -> dict[Key, Judgement]:
-        """The judgements of this judge, by key."""
-        owner, found = self.judgements
-        if owner is not judge or len(found) >= MAX_KNOWN:
-            found = {}
-            self.judgements = judge, found
-        return found
+        self.steps: Final = PodSteps(request)
 
 
 class PodShape:
     """A pod, with its request resolved once for each rule set of kubelets. Any thread may call it."""
 
-    __slots__ = ("_has_faults", "_key", "_resolved", "coarse_demand", "has_demand", "is_ordinary", "pod")
+    __slots__ = ("_has_faults", "_key", "_resolved", "has_demand", "pod")
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
         self.has_demand: Final = pod.demand != NO_DEMAND
-        self.coarse_demand: Final = CoarseDemand(pod.demand)
-        self.is_ordinary = pod.uid == SHAPE_UID
-        """Whether it stands for any pod of the shape."""
         self._resolved: dict[Rules, _Resolved] = {}
         self._has_faults: bool | None = None
         self._key: tuple[object, ...] | None = None

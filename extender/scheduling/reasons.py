@@ -10,7 +10,6 @@ from typing import Final
 
 from extender.kubelet.verdict import Provider, Reason, Rejected, When
 from extender.nri.admission import NriReason
-from extender.replay.coarse.verdict import CoarseRejected
 
 
 class RefusalReason(Enum):
@@ -102,7 +101,7 @@ def refusal_by_reason(reason: Reason | NriReason) -> RefusalReason:
     return _BY_REASON[reason][0]
 
 
-def refusal_of(verdict: Rejected | CoarseRejected) -> RefusalReason:
+def refusal_of(verdict: Rejected) -> RefusalReason:
     """The reason for a verdict."""
     if verdict.reason is Reason.KUBELET_PANIC and verdict.resource is not None:
         return RefusalReason.PAGE_SIZE

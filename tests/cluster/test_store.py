@@ -15,7 +15,7 @@ from extender.cluster.watching import Watching
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.verdict import Provider
-from extender.replay.coarse import layout
+from extender.replay import layout
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
 from tests.cluster.reading import classes_at

@@ -19,7 +19,6 @@ from extender.questions.node_context import NodeContext, Taint
 from extender.questions.plan import PlacementPlan
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
-from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.samples.machines import GPU
@@ -27,9 +26,9 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.pod_shape import PodShape
 from extender.wire.workloads import PodWorkload as Manifest
 from extender.wire.workloads import workload_from_json
+from tests.replay.histories import admissions
 from tests.replay.strategies import Json
 from tests.replay.strategies import scenarios as drawn_scenarios
-from tests.replay.test_coarse import admissions
 from tests.replay.vectors import scenarios
 from tests.reports import pod_of, sample
 from tests.subjects import judge, subject_of
@@ -89,7 +88,7 @@ class _Replayed(Capacity):
     """Replays each copy in full."""
 
     def _by_counts(self, *_: object) -> Any:  # noqa: ANN401
-        raise IdsDecideError
+        return None
 
 
 def _counted_and_replayed(

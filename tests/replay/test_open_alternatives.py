@@ -13,7 +13,6 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted, Certainty, is_given_up
 from extender.replay.branches import admit_in_all
-from extender.replay.coarse.admission import CoarseReplay
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Action, Trouble, UncertaintyPolicy
@@ -84,13 +83,6 @@ def steps_of_the_first(pod: Any) -> int:  # noqa: ANN401
     return int(budget.used)
 
 
-def steps_of_a_judgement(pod: Any) -> int:  # noqa: ANN401
-    """Those of the first outcome, and of the coarse replay before it, which has no answer here."""
-    budget, (amounts,) = Budget(), node_class().amounts
-    assert CoarseReplay(request_of(pod)).admit(amounts, budget) is None
-    return steps_of_the_first(pod) + int(budget.used)
-
-
 def node_class() -> NodeClass:
     assert OBSERVATION.kubelet is not None
     assert OBSERVATION.state is not None
@@ -121,7 +113,7 @@ def test_devices_of_the_last_container_decide_nothing() -> None:
 )
 def test_a_judgement_from_open_alternatives_is_no_yes(treatment: Action, refusal: RefusalReason | None) -> None:
     judge = make_judge(least_numa, UncertaintyPolicy(possible=treatment))
-    judgement = judge(PodShape(TWO), node_class(), Budget(steps_of_a_judgement(TWO) + 100))
+    judgement = judge(PodShape(TWO), node_class(), Budget(steps_of_the_first(TWO) + 100))
 
     assert judgement.refusal is refusal
     assert judgement.certainty is Certainty.POSSIBLE
@@ -130,7 +122,7 @@ def test_a_judgement_from_open_alternatives_is_no_yes(treatment: Action, refusal
 
 def test_a_judgement_that_no_alternative_changes_is_a_yes() -> None:
     judge = make_judge(least_numa, UncertaintyPolicy())
-    judgement = judge(PodShape(ONE), node_class(), Budget(steps_of_a_judgement(ONE) + 100))
+    judgement = judge(PodShape(ONE), node_class(), Budget(steps_of_the_first(ONE) + 100))
     assert judgement.refusal is None
     assert judgement.trouble is None
 

@@ -26,7 +26,6 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Provider
 from extender.observability.metrics import Metrics
 from extender.observability.scheduler_metrics import SchedulerMetrics
-from extender.replay.coarse.verdict import IdsDecideError
 from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand
 from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
@@ -275,10 +274,8 @@ class Reader:
     def expected(self, pod: Pod, names: Sequence[str]) -> Mapping[str, Judgement]:
         """By the full replay on a store that was built afresh."""
         shape = PodShape(replace(pod, uid=SHAPE_UID))
-        shape.is_ordinary = False
         classes = self.world.fresh().classes_of(names)
-        with patch("extender.scheduling.judge._Judge._coarse_verdicts", side_effect=IdsDecideError):
-            judgements = {each: self.judge(shape, each) for each in set(classes)}
+        judgements = {each: self.judge(shape, each) for each in set(classes)}
         return {name: judgements[each] for name, each in zip(names, classes, strict=True)}
 
 

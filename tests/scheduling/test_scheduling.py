@@ -15,12 +15,11 @@ from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.kubelet.budget import Budget, OutOfStepsError, OutOfTimeError
+from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.verdict import Admitted, Certainty, Provider
 from extender.questions.node_context import NOTHING_KNOWN
 from extender.questions.subjects import live
 from extender.questions.what_if import what_if
-from extender.replay.coarse.admission import CoarseReplay, Key
-from extender.replay.coarse.amounts import FreeAmounts
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
@@ -353,13 +352,13 @@ def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -
 def test_a_defect_in_one_class_is_that_class_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     broken, good = _class(EMPTY), _class(SPREADING)
 
-    def key(replay: CoarseReplay, amounts: FreeAmounts) -> Key | None:
-        if amounts.kubelet is broken.kubelet:
+    def admit(self: PossibleStates, kubelet: Kubelet, *args: Any, **more: Any) -> Any:  # noqa: ANN401
+        if kubelet is broken.kubelet:
             raise ZeroDivisionError("a defect")
-        return coarse_key(replay, amounts)
+        return admit_of(self, kubelet, *args, **more)
 
-    coarse_key = CoarseReplay.key
-    monkeypatch.setattr(CoarseReplay, "key", key)
+    admit_of = PossibleStates.admit
+    monkeypatch.setattr(PossibleStates, "admit", admit)
     judged = judge_all(make_judge(least_numa, UncertaintyPolicy(unknown=REFUSE)), _shape(), [broken, good])
 
     assert judged.judgements[broken.id][:4] == (RefusalReason.UNKNOWN, Certainty.UNKNOWN, None, Trouble.DEFECT)

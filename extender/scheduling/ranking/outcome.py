@@ -1,14 +1,13 @@
-"""What strategies use of one admission, full or coarse, and what it leaves free on each NUMA node.
+"""What strategies use of one admission, and what it leaves free on each NUMA node.
 
 Rules of this file
 - Amounts are whole CPUs, bytes, devices. NUMA ids may be sparse, a NUMA node may have nothing of a resource, and a
   device may belong to several NUMA nodes or to none.
 - A resource is what a manager of the node allocates: CPUs under the static CPU policy, without reserved ones; memory
   types under the Static memory policy; healthy devices. Resources of which the node has nothing are left out.
-- Both kinds of admission have the same merit. Where ids decide it, the coarse one raises `IdsDecideError`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -18,10 +17,6 @@ from extender.kubelet.sets import iter_bits
 from extender.kubelet.state import CPUState, Device, ManagerState, MemoryState
 from extender.kubelet.verdict import Admitted, Placement
 from extender.nri.books import Books
-from extender.replay.coarse.amounts import FreeAmounts, Kinds
-from extender.replay.coarse.devices import footprint
-from extender.replay.coarse.layout import Layout
-from extender.replay.coarse.verdict import CoarseAdmitted, IdsDecideError, Taken
 from extender.replay.creation import grants_of, placed_by, policy_of
 from extender.scheduling.ranking.elementwise import Amount, greatest
 
@@ -82,33 +77,6 @@ class AdmissionOutcome:
         rooms = headrooms_of(self.kubelet, self.after)
         for name, before in headrooms_of(self.kubelet, self.before).items():
             after = rooms[name]
-            if before.free > after.free:
-                yield name, before, after
-
-
-@dataclass(frozen=True, slots=True)
-class CoarseOutcome:
-    """An admission of the coarse replay: the amounts before, and the placements."""
-
-    before: FreeAmounts
-    admitted: CoarseAdmitted
-
-    @property
-    def machine(self) -> Machine:
-        """The node's hardware."""
-        return self.before.kubelet.machine
-
-    def spans(self) -> Iterator[tuple[int, bool]]:
-        """For each container its NUMA nodes, as raw bits, and whether its hint is preferred."""
-        for placement in self.admitted.placements.values():
-            span = footprint(placement.devices, placement.cpus | placement.memory)
-            if span is None:
-                raise IdsDecideError
-            yield span, placement.preferred
-
-    def taken(self) -> Iterator[tuple[str, "Headroom", "Headroom"]]:
-        """Each resource of which the pod takes something, with the headroom before and after."""
-        for name, before, after in _coarse_rooms(self.before, self.admitted.taken):
             if before.free > after.free:
                 yield name, before, after
 
@@ -212,47 +180,3 @@ def _footprint(machine: Machine, state: ManagerState, placement: Placement) -> i
             if not numa & span:
                 span |= numa & -numa
     return span
-
-
-def _coarse_rooms(amounts: FreeAmounts, taken: Taken) -> Iterator[tuple[str, Headroom, Headroom]]:
-    """The resources of which the pod may take something: name, headroom before, headroom after."""
-    layout, known = amounts.layout, amounts.bytes
-    if layout.cpu_static:
-        if taken.cpus is None or (layout.options.full_pcpus_only and taken.physical is None):
-            raise IdsDecideError
-        capacity, free = sum(layout.allocatable), sum(amounts.cpus.free)
-        aligned, less = amounts.cpus.free, taken.cpus
-        if layout.options.full_pcpus_only and taken.physical is not None:
-            aligned, less = amounts.cpus.physical, taken.physical
-        before = Headroom(capacity, free, aligned)
-        yield CPU, before, Headroom(capacity, free - sum(taken.cpus), _less(aligned, less))
-    grouped = (known.grouped | taken.joined) & ~taken.left
-    for name, gone in taken.bytes.items():
-        row, capacity = known.free[name], sum(known.allocatable[name])
-        after = _less(row, gone)
-        yield (
-            name,
-            Headroom(capacity, sum(row), _outside(row, layout.numa_ids, known.grouped)),
-            Headroom(capacity, sum(after), _outside(after, layout.numa_ids, grouped)),
-        )
-    for name, of_kind in taken.devices.items():
-        devices = amounts.devices[name]
-        left = tuple((kind, count - of_kind.get(kind, 0)) for kind, count in devices.free)
-        yield name, _room_of_kinds(layout, devices.healthy, devices.free), _room_of_kinds(layout, devices.healthy, left)
-
-
-def _less(row: Sequence[int], taken: Sequence[int]) -> tuple[int, ...]:
-    return tuple([was - gone for was, gone in zip(row, taken, strict=True)])
-
-
-def _outside(row: Sequence[int], numa_ids: Sequence[int], grouped: int) -> tuple[int, ...]:
-    """The amounts of the NUMA nodes that are in no group, and 0 for the others."""
-    return tuple([0 if grouped >> numa & 1 else amount for numa, amount in zip(numa_ids, row, strict=True)])
-
-
-def _room_of_kinds(layout: Layout, healthy: int, free: Kinds) -> Headroom:
-    aligned = dict.fromkeys(layout.numa_ids, 0)
-    for kind, count in free:
-        for numa in iter_bits(max(0, kind)):
-            aligned[numa] = aligned.get(numa, 0) + count
-    return Headroom(healthy, sum(count for _, count in free), tuple(aligned.values()))

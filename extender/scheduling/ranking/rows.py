@@ -4,12 +4,12 @@ The nodes have equal keys, so each gives the pod the same amounts of the same NU
 in the table's columns.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.cluster.free_table import Int64s, RowGroup
 from extender.kubelet.machine import Machine
-from extender.scheduling.ranking.outcome import CPU, CoarseOutcome, Headroom
+from extender.scheduling.ranking.outcome import CPU, AdmissionOutcome, Headroom
 
 Taken = tuple[str, Headroom, Headroom]
 
@@ -30,18 +30,15 @@ class RowsOutcome:
         yield from self.resources
 
 
-def rows_outcome(one: CoarseOutcome, group: RowGroup, rows: Int64s) -> RowsOutcome | None:
-    """The admission of all *rows*, which have the key of *one*; None where the columns lack what a merit reads.
-
-    Raises:
-        IdsDecideError: the amounts of *one* depend on ids.
-    """
+def rows_outcome(one: AdmissionOutcome, group: RowGroup, rows: Int64s) -> RowsOutcome | None:
+    """The admission of all *rows*, which have the key of *one*; None where the columns lack what a merit reads."""
     resources = []
     for name, before, after in one.taken():
         columns = group.amounts_of(name, rows)
-        if columns is None or not _has_all(one, name):
+        if columns is None or not _has_all(one, group, name, columns):
             return None
-        places = [one.machine.numa_ids.index(numa) for numa in columns if numa >= 0]
+        ids = one.machine.cpu_numa_ids if name == CPU else one.machine.numa_ids
+        places = [ids.index(numa) for numa in columns if numa >= 0]
         gone = [before.aligned[place] - after.aligned[place] for place in places]
         less = before.free - after.free
         if places and sum(gone) != less:  # memory of several NUMA nodes leaves none of them to one container
@@ -53,12 +50,9 @@ def rows_outcome(one: CoarseOutcome, group: RowGroup, rows: Int64s) -> RowsOutco
     return RowsOutcome(one.machine, resources)
 
 
-def _has_all(one: CoarseOutcome, resource: str) -> bool:
+def _has_all(one: AdmissionOutcome, group: RowGroup, resource: str, columns: Collection[int]) -> bool:
     """Whether the columns of a resource have all that is free of it, and each NUMA node as strategies count it."""
     if resource == CPU:
-        return not one.before.layout.options.full_pcpus_only
-    devices = one.before.devices.get(resource)
-    if devices is None:
-        return True
-    ids = set(devices.numa_ids)
-    return all(kind > 0 and kind.bit_length() - 1 in ids for kind, _ in devices.all) or not devices.has_topology
+        return not one.kubelet.cpu_options.full_pcpus_only
+    kinds = [kind for each in group.hardware.devices if each.resource == resource for kind, _ in each.kinds]
+    return all(kind > 0 and kind.bit_length() - 1 in columns for kind in kinds) or all(kind <= 0 for kind in kinds)

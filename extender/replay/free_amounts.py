@@ -1,8 +1,8 @@
-"""What one state of a node leaves free, as integers by NUMA node: all that the coarse replay reads of a state.
+"""What one state of a node leaves free, as integers by NUMA node.
 
 Rules of this file
 - Computed once for each state, when the state changes. Nothing here is mutated.
-- No CPU id and no device id: states with equal amounts get equal answers from the coarse replay.
+- No CPU id and no device id: where one NUMA node has room for a request, equal amounts give equal verdicts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.sets import iter_bits
-from extender.kubelet.state import CPUState, Device, DeviceState, ManagerState, MemoryState, NUMANodeMemory
-from extender.replay.coarse.layout import DeviceInventory, Layout, NodeHardware, hardware_of
+from extender.kubelet.state import CPUState, Device, DeviceState, ManagerState, NUMANodeMemory
+from extender.replay.layout import DeviceInventory, Layout, NodeHardware, hardware_of
 
 NO_TOPOLOGY: Final = -1
 """The kind of a device whose plugin reported no topology."""
@@ -29,17 +29,16 @@ class DeviceAmounts(NamedTuple):
     """The devices of one resource.
 
     `numa_ids`: the NUMA nodes over which hints are enumerated, ascending. `free_at` and `all_at`: devices that touch
-    each of them, free ones and all that the plugin reported. `free` and `all` count every device by kind. `healthy` is
-    0 where the plugin is not registered. `is_simple`: no device belongs to several NUMA nodes.
+    each of them, free ones and all that the plugin reported. `all` and `healthy` count devices by
+    kind. `is_simple`: no device belongs to several NUMA nodes.
     """
 
     numa_ids: tuple[int, ...]
     free_at: tuple[int, ...]
     all_at: tuple[int, ...]
-    free: Kinds
     all: Kinds
     free_count: int
-    healthy: int
+    healthy: Kinds
     has_topology: bool
     is_simple: bool
 
@@ -69,16 +68,11 @@ class ByteAmounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeAmounts:
-    """One state of one kubelet. `memory` is the memory manager's own state, which holds no ids."""
+    """One state of one kubelet."""
 
-    kubelet: Kubelet
     layout: Layout
     cpus: CPUAmounts
-    memory: MemoryState
     bytes: ByteAmounts
-    devices: Mapping[str, DeviceAmounts]
-    inventory: DeviceState
-    """All devices of the node, without allocations."""
     hardware: NodeHardware
     single: Mapping[str, Rows | None]
     """What one NUMA node alone can serve of each resource; None where that does not follow from counts."""
@@ -90,13 +84,9 @@ class FreeAmounts:
         memory = memory_amounts(state.memory.nodes)
         devices = _all_device_amounts(kubelet, state.devices)
         return cls(
-            kubelet=kubelet,
             layout=layout,
             cpus=cpus,
-            memory=MemoryState(nodes=state.memory.nodes),
             bytes=memory,
-            devices=devices,
-            inventory=DeviceState(devices=state.devices.devices),
             hardware=hardware_of(layout, tuple(_inventory(name, each) for name, each in sorted(devices.items()))),
             single=dict(_single(layout, cpus, memory, devices)),
         )
@@ -177,12 +167,12 @@ def _all_device_amounts(kubelet: Kubelet, state: DeviceState) -> dict[str, Devic
 def _device_amounts(kubelet: Kubelet, devices: Mapping[str, Device], held: frozenset[str]) -> DeviceAmounts:
     every: dict[int, int] = {}
     free: dict[int, int] = {}
-    healthy = 0
+    healthy: dict[int, int] = {}
     for device_id, (numa, is_healthy) in devices.items():
         kind = NO_TOPOLOGY if numa is None else numa
         every[kind] = every.get(kind, 0) + 1
         if is_healthy:
-            healthy += 1
+            healthy[kind] = healthy.get(kind, 0) + 1
             if device_id not in held:
                 free[kind] = free.get(kind, 0) + 1
     present = 0
@@ -195,10 +185,9 @@ def _device_amounts(kubelet: Kubelet, devices: Mapping[str, Device], held: froze
         numa_ids=ids,
         free_at=touching(free, ids),
         all_at=touching(every, ids),
-        free=tuple(sorted(free.items())),
         all=tuple(sorted(every.items())),
         free_count=sum(free.values()),
-        healthy=healthy,
+        healthy=tuple(sorted(healthy.items())),
         has_topology=present != 0,
         is_simple=all(kind <= 0 or kind & (kind - 1) == 0 for kind in every),
     )

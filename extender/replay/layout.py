@@ -1,4 +1,4 @@
-"""What the coarse replay needs to know of a machine and a configuration; computed once for each `Kubelet` object.
+"""Constants of a machine and a configuration, for free amounts; computed once for each `Kubelet` object.
 
 Rules of this file
 - A position is an index into `Machine.cpu_numa_ids`, in ascending order of NUMA ids.
@@ -8,7 +8,6 @@ Rules of this file
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Final
 from weakref import ref
 
@@ -27,27 +26,19 @@ ANYWHERE: Final = -1
 class Layout:
     """Constants of one kubelet.
 
-    - `sizes`: the CPUs at each position; `allocatable`: those of them that are not reserved.
+    - `sizes`: the CPUs at each position.
     - `cores`: the cores by the distances of their CPU ids from the first one: (distances, raw bits of the first CPUs).
       Only cores with as many CPUs as the machine's average; usually there is one pattern.
-    - `sockets`: the positions of each socket, in ascending order of socket ids.
-    - `self_distances`: the distance of each NUMA node to itself; empty without prefer-closest-numa-nodes. `distances`:
-      the row of each NUMA node as sysfs gives it.
+    - `self_distances`: the distance of each NUMA node to itself; empty without prefer-closest-numa-nodes.
     - `is_sound`: no merge panics the kubelet, and none has too many NUMA nodes to walk.
     - `counts_suffice`: the machine is regular, so that one NUMA node with n free CPUs gives n CPUs.
-    - `packs`: takes across NUMA nodes follow from counts too (`cpus`). The CPU manager packs, and NUMA nodes nest with
-      sockets.
     - `widens`: align-by-socket takes CPUs of all NUMA nodes of a socket.
     """
 
     cpu_numa_ids: tuple[int, ...]
     sizes: tuple[int, ...]
     cores: tuple[tuple[tuple[int, ...], int], ...]
-    sockets: tuple[tuple[int, ...], ...]
-    sockets_first: bool
-    cpus_per_socket: int
     cpus_per_core: int
-    allocatable: tuple[int, ...]
     cpu_static: bool
     memory_static: bool
     policy: TopologyPolicy
@@ -55,14 +46,12 @@ class Layout:
     options: CPUOptions
     numa_ids: tuple[int, ...]
     self_distances: tuple[int, ...]
-    distances: tuple[tuple[int, ...], ...]
     is_sound: bool
     counts_suffice: bool
-    packs: bool
     widens: bool
 
     def __hash__(self) -> int:
-        return hash((self.cpu_numa_ids, self.sizes, self.allocatable))  # short: computed for each state of a node
+        return hash((self.cpu_numa_ids, self.sizes))  # short: computed for each state of a node
 
     @property
     def largest(self) -> int:
@@ -88,27 +77,12 @@ def layout_of(kubelet: Kubelet) -> Layout:
 
 def _computed(kubelet: Kubelet) -> Layout:
     machine, options = kubelet.machine, kubelet.cpu_options
-    sockets_first = machine.num_sockets < len(machine.cpu_numa_ids)
     one_to_one = sorted(machine.socket_cpus.values()) == sorted(machine.numa_cpus.values())
-    widens = options.align_by_socket and not one_to_one
-    packs = not (
-        options.distribute_across_numa or options.distribute_across_cores or options.prefer_align_by_uncore_cache
-    )
-    nests = one_to_one or (sockets_first and all(on & (on - 1) == 0 for on in machine.numa_sockets.values()))
-    packs = packs and nests and _is_regular(machine)
-    positions = tuple(
-        tuple(i for i, cpus in enumerate(machine.numa_cpus.values()) if cpus & socket)
-        for _, socket in sorted(machine.socket_cpus.items())
-    )
     layout = Layout(
         cpu_numa_ids=machine.cpu_numa_ids,
         sizes=tuple(cpus.bit_count() for cpus in machine.numa_cpus.values()),
         cores=_cores(machine),
-        sockets=positions,
-        sockets_first=sockets_first,
-        cpus_per_socket=machine.cpus_per_socket,
         cpus_per_core=machine.cpus_per_core,
-        allocatable=tuple((cpus & kubelet.allocatable_cpus).bit_count() for cpus in machine.numa_cpus.values()),
         cpu_static=kubelet.cpu_static,
         memory_static=kubelet.memory_static,
         policy=kubelet.policy,
@@ -116,11 +90,9 @@ def _computed(kubelet: Kubelet) -> Layout:
         options=options,
         numa_ids=machine.numa_ids,
         self_distances=_self_distances(kubelet),
-        distances=tuple(node.distances for node in machine.numa_nodes),
         is_sound=_is_sound(kubelet),
-        counts_suffice=packs if widens else _is_regular(machine),
-        packs=packs,
-        widens=widens,
+        counts_suffice=_is_regular(machine),
+        widens=options.align_by_socket and not one_to_one,
     )
     return _LAYOUTS.of(layout, lambda: layout)
 
@@ -157,13 +129,13 @@ def _is_regular(machine: Machine) -> bool:
 class DeviceInventory:
     """The devices of one resource, held or not.
 
-    `kinds`: how many of each kind. `healthy`: how many are healthy. `largest`: the most that touch one of the NUMA
-    nodes over which hints are enumerated; as many as wanted where there is only one such node.
+    `kinds`: how many of each kind. `healthy`: how many of each kind are healthy. `largest`: the most that touch one of
+    the NUMA nodes over which hints are enumerated; as many as wanted where there is only one such node.
     """
 
     resource: str
     kinds: tuple[tuple[int, int], ...]
-    healthy: int
+    healthy: tuple[tuple[int, int], ...]
     largest: int
 
 
@@ -172,11 +144,8 @@ class NodeHardware:
     """What is equal for nodes of one layout with equal devices, whatever is free; memory sizes are left aside.
 
     Compared by identity: equal hardware is one object as long as something refers to it, or `hardware_of` has it.
-    `number` identifies this object and is never used again. Caches have it in their keys, so that they keep no hardware
-    alive.
     """
 
-    number: int
     layout: Layout
     devices: tuple[DeviceInventory, ...]
     is_plain: bool
@@ -205,7 +174,6 @@ class NodeHardware:
 
 _MANY_KINDS: Final = 64
 """Kinds of cores and devices. Hardware of fewer is remembered, for amounts that are computed one after another."""
-_NUMBERS: Final = count(1)
 _HARDWARE: Final = Shared[tuple[Layout, tuple[DeviceInventory, ...]], NodeHardware]()
 
 
@@ -224,7 +192,6 @@ def _hardware(layout: Layout, devices: tuple[DeviceInventory, ...]) -> NodeHardw
     if layout.cpu_static:
         largest["cpu"] = layout.largest if len(layout.sizes) > 1 else sum(layout.sizes) + (1 << 62)
     return NodeHardware(
-        number=next(_NUMBERS),
         layout=layout,
         devices=devices,
         is_plain=layout.is_sound and layout.policy is not TopologyPolicy.NONE,
