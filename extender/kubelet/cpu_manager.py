@@ -201,7 +201,7 @@ def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None, budget: 
             if cpus.bit_count() >= count:
                 return cpus
         return cpus | kubelet.assignment.take(pool & ~cpus, count - cpus.bit_count(), budget)
-    except NotEnoughCPUsError as error:  # its message counts without the first step
+    except NotEnoughCPUsError as error:  # its message leaves out the CPUs of the first step
         free = pool.bit_count()
         raise Refusal(
             Reason.UNEXPECTED_ADMISSION,

@@ -48,7 +48,7 @@ class UnknownPartError(ObservedStateError):
 
 
 def contradictions(kubelet: Kubelet, state: ManagerState) -> Iterator[tuple[Provider, ObservedStateError]]:
-    """The first contradiction of each manager's state, of a kubelet that runs. Entries of pods that are gone are none.
+    """The first contradiction in each manager's state, for a kubelet that runs. Entries of pods that are gone are none.
 
     A kubelet writes a file twice for one allocation and for one release. A state from between the two has a
     contradiction, and so has one of a kubelet that was killed between them. That one does not start again.

@@ -84,7 +84,7 @@ class NodeWhatIf:
 
     @property
     def _hides_policy(self) -> bool:
-        """Whether only the kubelet has answered, and the grants of the NRI policy, which decides next, are unknown."""
+        """Whether the node runs an NRI policy whose grants are unknown, so that only the kubelet has answered."""
         return Provider.RUNTIME in self.subject.node_class.hidden
 
     @property

@@ -21,7 +21,7 @@ class WireError(ValueError):
     def below(self, prefix: str) -> "WireError":
         """The same error for a document that has this one under *prefix*."""
         joint = "." if prefix and self.field and self.field[0] != "[" else ""
-        moved = type(self).__new__(type(self))  # some classes fix a part of what they are made of
+        moved = type(self).__new__(type(self))  # a subclass can set some of the arguments itself
         WireError.__init__(moved, f"{prefix}{joint}{self.field}", self.reason)
         return moved
 

@@ -41,7 +41,7 @@ def rows_outcome(one: AdmissionOutcome, group: RowGroup, rows: Int64s) -> RowsOu
         places = [ids.index(numa) for numa in columns if numa >= 0]
         gone = [before.aligned[place] - after.aligned[place] for place in places]
         less = before.free - after.free
-        if places and sum(gone) != less:  # memory of several NUMA nodes leaves none of them to one container
+        if places and sum(gone) != less:  # memory of several NUMA nodes joins them, so more is lost than is taken
             return None
         free = sum(columns.values())
         aligned = tuple(amounts for numa, amounts in columns.items() if numa >= 0)

@@ -54,7 +54,7 @@ _SAYS_NOTHING: Final = frozenset({Result.OTHER, Result.UNSETTLED})
 
 
 class Kind(NamedTuple):
-    """What predictions are counted by."""
+    """The labels by which predictions are counted."""
 
     policy: str
     scope: str
