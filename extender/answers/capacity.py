@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from extender.answers.alignments import alignment_counts
 from extender.answers.notes import all_notes
 from extender.answers.question import Asked
 from extender.answers.reading import (
+    HypotheticalNodes,
+    NodeNames,
     is_manifest,
     live_subjects,
     made_subjects,
@@ -18,7 +20,6 @@ from extender.answers.reading import (
     read_question,
     workload_of,
 )
-from extender.answers.requests import MAX_PLANNED_PODS, CapacityRequest, PlanRequest
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.verdict import Certainty
 from extender.questions.capacity import Capacity, CapacityLimit, NodeRoom
@@ -28,7 +29,9 @@ from extender.replay.alignment import Alignment
 from extender.replay.creation import placed_by, whole_placements
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
+from extender.wire.questions import Question, Workload
 from extender.wire.replies import ReplyBody, about
+from extender.wire.validation import doc
 from extender.wire.verdicts import (
     AlignedNUMA,
     AlignmentCertain,
@@ -41,10 +44,55 @@ from extender.wire.verdicts import (
 )
 from extender.wire.workloads import PodWorkload
 
-_CAPACITY: Final = TypeAdapter(CapacityRequest)
-_PLAN: Final = TypeAdapter(PlanRequest)
+MAX_MIX: Final = 64
+MAX_COPIES: Final = 10_000
+MAX_PLANNED_PODS: Final = 10_000
 MAX_PLACED: Final = 50_000_000
 """Pods of a plan times nodes: limits the cost of one plan."""
+
+
+class CapacityRequest(Question):
+    """How many pods fit: copies of one pod, or of a mix of pods taken in turn."""
+
+    pods: Annotated[
+        list[Workload], Field(description="One pod, or a mix of pods taken in turn.", min_length=1, max_length=MAX_MIX)
+    ]
+    nodes: NodeNames = None
+    hypothetical: HypotheticalNodes = []
+    max_copies: Annotated[int, Field(ge=1, le=MAX_COPIES, description="Stop counting on a node at this many pods.")] = (
+        1000
+    )
+
+    group: Annotated[
+        int,
+        Field(
+            ge=1, le=MAX_COPIES, description="Pods that must run together: the answer counts whole groups of so many."
+        ),
+    ] = 1
+
+
+class PlannedWorkload(Question):
+    """Pods of one template in a plan."""
+
+    pod: Workload
+    copies: Annotated[
+        int | None, Field(ge=0, le=MAX_PLANNED_PODS, description="Null: the number of replicas in the document.")
+    ] = None
+
+
+class PlanRequest(Question):
+    """Pods in the order of their creation."""
+
+    all_or_nothing: Annotated[
+        bool, doc("If one pod fits on no node, none is placed: no line has a node, and `held_back` counts them.")
+    ] = False
+
+    pods: Annotated[
+        list[PlannedWorkload],
+        Field(description="In the order of their creation.", min_length=1, max_length=MAX_PLANNED_PODS),
+    ]
+    nodes: NodeNames = None
+    hypothetical: HypotheticalNodes = []
 
 
 class NodeCapacity(ReplyBody):
@@ -150,6 +198,12 @@ class PlanEnd(ReplyBody):
     """The last line of the stream."""
 
     summary: Annotated[PlanSummary, about("Totals over all pods.")]
+
+
+_CAPACITY: Final = TypeAdapter(CapacityRequest)
+
+
+_PLAN: Final = TypeAdapter(PlanRequest)
 
 
 def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capacity, list[Subject]]:

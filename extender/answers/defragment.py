@@ -3,23 +3,36 @@
 from collections.abc import Iterator
 from typing import Annotated, Final
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from extender.answers.advice_requests import DefragmentRequest
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.make_room import EvictedPod, evicted, eviction_objects
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
-from extender.answers.reading import parse_question, read_question, workload_of
+from extender.answers.reading import (
+    LiveNodes,
+    parse_question,
+    read_question,
+    workload_of,
+)
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
 from extender.questions.evictions import Evictions
 from extender.scheduling.judge import Judge
+from extender.wire.questions import Question, Workload
 from extender.wire.replies import Notes, ReplyBody, about
+from extender.wire.validation import doc
 
-_REQUEST: Final = TypeAdapter(DefragmentRequest)
+
+class DefragmentRequest(Question):
+    """A pod whose aligned copies are counted."""
+
+    pod: Workload
+    nodes: LiveNodes = None
+    priority: Annotated[int, doc("No pod of a higher priority is moved.")] = 0
+    max_moves: Annotated[int, Field(ge=1, le=64, description="Largest number of moves.")] = 10
 
 
 class DefragmentPoint(ReplyBody):
@@ -39,6 +52,9 @@ class DefragmentReply(ReplyBody):
     objects: Annotated[str, about("All evictions as objects of policy/v1, YAML; empty: none.")]
     complete: Annotated[bool, about("False: the limit of tries ended the search.")]
     notes: Notes
+
+
+_REQUEST: Final = TypeAdapter(DefragmentRequest)
 
 
 def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

@@ -6,14 +6,18 @@ from operator import itemgetter
 from typing import Annotated, Final, Literal
 
 import yaml
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from extender.answers.advice_requests import MakeRoomRequest
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
-from extender.answers.reading import parse_question, read_question, workload_of
+from extender.answers.reading import (
+    MAX_NODES,
+    parse_question,
+    read_question,
+    workload_of,
+)
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.sets import iter_bits
@@ -23,12 +27,26 @@ from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError
+from extender.wire.questions import Question, Workload
 from extender.wire.replies import Notes, ReplyBody, about
 from extender.wire.templates import find_templates
+from extender.wire.validation import doc
 from extender.wire.verdicts import ContainerPlacement, container_placements
 
-_REQUEST: Final = TypeAdapter(MakeRoomRequest)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
+
+
+class MakeRoomRequest(Question):
+    """A pod that finds no aligned place."""
+
+    pod: Workload
+    nodes: Annotated[
+        list[str] | None, Field(description="Nodes that may get the pod. Null: all of them.", max_length=MAX_NODES)
+    ] = None
+    priority: Annotated[
+        int | None, doc("No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0.")
+    ] = None
+    max_evictions: Annotated[int, Field(ge=1, le=8, description="Largest number of evictions in one plan.")] = 4
 
 
 class EvictedPod(ReplyBody):
@@ -82,6 +100,9 @@ class MakeRoomReply(ReplyBody):
         list[str], about("If there is no plan: what keeps nodes and pods from one, and how many of them.")
     ]
     notes: Notes
+
+
+_REQUEST: Final = TypeAdapter(MakeRoomRequest)
 
 
 def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

@@ -5,9 +5,9 @@ A bare manifest is a question too. Then the options are query parameters.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Annotated, Final, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
@@ -23,6 +23,21 @@ from extender.wire.validation import parse_object
 from extender.wire.workloads import PodWorkload, workload_from_json
 
 T = TypeVar("T")
+MAX_NODES: Final = 20_000
+MAX_HYPOTHETICAL: Final = 64
+LiveNodes = Annotated[
+    list[str] | None, Field(description="Live nodes by name. Null: all of them.", max_length=MAX_NODES)
+]
+NodeNames = Annotated[
+    list[str] | None,
+    Field(
+        description="Live nodes by name. Null: all of them, unless `hypothetical` nodes are given. Empty: none.",
+        max_length=MAX_NODES,
+    ),
+]
+HypotheticalNodes = Annotated[
+    list[HypotheticalNode], Field(description="Hypothetical nodes to use as well.", max_length=MAX_HYPOTHETICAL)
+]
 
 
 def is_manifest(document: object, key: str) -> bool:

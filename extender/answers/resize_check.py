@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Final
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from extender.answers.advice_requests import ResizeCheckRequest
 from extender.answers.finding import blind_spots, find_pod
 from extender.answers.notes import all_notes
 from extender.answers.placements import PodPlacement, placement_of
@@ -21,13 +20,23 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.totals import format_milli
 from extender.wire.errors import WireError
 from extender.wire.quantity import parse_milli
+from extender.wire.questions import Question
 from extender.wire.replies import Notes, ReplyBody, about
+from extender.wire.validation import doc
 
 MAX_ELSEWHERE: Final = 5
 """How many other nodes are in one answer, the best first."""
 
 
-_REQUEST: Final = TypeAdapter(ResizeCheckRequest)
+class ResizeCheckRequest(Question):
+    """Other amounts for one container of a running pod."""
+
+    pod: Annotated[str, Field(description="NAMESPACE/NAME or UID of a pod on a node.", examples=["demo/worker-0"])]
+    container: Annotated[str, doc("Name of a container. May be empty if the pod has only one that runs for long.")] = ""
+    cpu: Annotated[str | None, Field(description="New CPU request, a quantity; null: unchanged.", examples=["8"])] = (
+        None
+    )
+    memory: Annotated[str | None, doc("New memory request, a quantity; null: unchanged.")] = None
 
 
 class ResizeCheckReply(ReplyBody):
@@ -55,6 +64,9 @@ class ResizeCheckReply(ReplyBody):
     elsewhere: Annotated[list[PodPlacement], about("Other nodes that it fits on, the best first; at most 5.")]
     other_nodes: Annotated[int, about("How many other nodes it fits on.")]
     notes: Notes
+
+
+_REQUEST: Final = TypeAdapter(ResizeCheckRequest)
 
 
 def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

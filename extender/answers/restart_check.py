@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from extender.answers.advice_requests import RestartCheckRequest
 from extender.answers.finding import OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import parse_question, read_question
+from extender.answers.reading import LiveNodes, parse_question, read_question
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
@@ -22,15 +21,33 @@ from extender.questions.restart_check import MAX_STATES, PodResult, RestartedNod
 from extender.questions.subjects import Subject
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.questions import HypotheticalNode
+from extender.wire.questions import HypotheticalNode, Question
 from extender.wire.replies import Notes, ReplyBody, about
+from extender.wire.validation import doc
 
 MAX_PLANNED_NODES: Final = 32
 """Nodes for whose pods other nodes are searched. Each search replays on all nodes."""
 CHECK_SHARE: Final = 0.6
 """The share of the time after which no further node is checked. The rest is for the places of pods to drain."""
-_REQUEST: Final = TypeAdapter(RestartCheckRequest)
 NodeAction = Literal["restart", "drain-first", "drain-and-delete-files", "does-not-start", "unknown"]
+
+
+class RestartCheckRequest(Question):
+    """Nodes whose kubelets restart, with what is different afterwards."""
+
+    nodes: LiveNodes = None
+    kubelet_version: Annotated[
+        str | None, Field(description="Version after the restart; null: the same.", examples=["v1.37.0"])
+    ] = None
+    kubelet: Annotated[
+        dict[str, Any],
+        Field(
+            description="Fields of KubeletConfiguration that change; see `HypotheticalNode.kubelet`.",
+            examples=[{"topologyManagerPolicy": "restricted"}],
+        ),
+    ] = {}
+    rules: Annotated[dict[str, bool], doc("Rules that change; see `HypotheticalNode.rules`.")] = {}
+    reboot: Annotated[bool, doc("The machine restarts, so no container runs when the kubelet does.")] = False
 
 
 class RefusedFileInfo(ReplyBody):
@@ -102,6 +119,9 @@ class RestartCheckReply(ReplyBody):
     nodes: Annotated[list[RestartedNodeInfo], about("The nodes, in a safe order.")]
     summary: Annotated[RestartSummary, about("Counts.")]
     notes: Notes
+
+
+_REQUEST: Final = TypeAdapter(RestartCheckRequest)
 
 
 def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

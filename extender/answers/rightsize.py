@@ -4,37 +4,24 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Annotated, Final
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from extender.answers.advice_requests import RightsizeRequest
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import parse_question, read_question
+from extender.answers.reading import LiveNodes, parse_question, read_question
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
-from extender.questions.rightsize import MAX_SHAPES, Rightsize, Rightsizing
+from extender.questions.rightsize import MAX_SHAPES, Rightsize, RightsizeSuggestion, Rightsizing
 from extender.scheduling.judge import Judge
-from extender.scheduling.totals import format_milli
+from extender.wire.questions import Question
 from extender.wire.replies import Notes, ReplyBody, about
 
-_REQUEST: Final = TypeAdapter(RightsizeRequest)
-MAX_EXAMPLES: Final = 3
 
+class RightsizeRequest(Question):
+    """Nodes whose pods are examined."""
 
-class RightsizeSuggestion(ReplyBody):
-    """A smaller request of one shape of pods."""
-
-    pods: Annotated[int, about("Pods of this shape.")]
-    examples: Annotated[list[str], about("Some of them, NAMESPACE/NAME.")]
-    nodes: Annotated[int, about("Nodes that they run on.")]
-    container: Annotated[str, about("Name of the container.")]
-    resource: Annotated[str, about("`cpu` or `memory`.")]
-    before: Annotated[str, about("Its request now.")]
-    after: Annotated[str, about("The request that reaches the boundary.")]
-    boundary: Annotated[str, about("Which boundary, in words.")]
-    copies_before: Annotated[int, about("Aligned copies on these nodes if they were empty, now.")]
-    copies_after: Annotated[int, about("The same copies with the smaller request.")]
-    freed: Annotated[str, about("How much less the pods would request in total.")]
+    nodes: LiveNodes = None
+    limit: Annotated[int, Field(ge=1, le=1000, description="Number of suggestions to list.")] = 20
 
 
 class RightsizeReply(ReplyBody):
@@ -44,6 +31,9 @@ class RightsizeReply(ReplyBody):
     shapes: Annotated[int, about("Shapes examined.")]
     found: Annotated[int, about("Suggestions found.")]
     notes: Notes
+
+
+_REQUEST: Final = TypeAdapter(RightsizeRequest)
 
 
 def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
@@ -65,24 +55,8 @@ def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
         notes.append(f"only the {MAX_SHAPES} shapes with the most pods were examined")
     found.sort(key=attrgetter("gain"), reverse=True)
     yield RightsizeReply(
-        suggestions=[_suggestion(each) for each in found[: question.limit]],
+        suggestions=[each.suggestion for each in found[: question.limit]],
         shapes=search.shapes,
         found=len(found),
         notes=notes,
-    )
-
-
-def _suggestion(each: Rightsizing) -> RightsizeSuggestion:
-    return RightsizeSuggestion(
-        pods=len(each.pods),
-        examples=[pod.name for pod in each.pods[:MAX_EXAMPLES]],
-        nodes=each.nodes,
-        container=each.container,
-        resource=each.resource,
-        before=format_milli(each.resource, each.before),
-        after=format_milli(each.resource, each.after),
-        boundary=each.boundary,
-        copies_before=each.copies_before,
-        copies_after=each.copies_after,
-        freed=format_milli(each.resource, (each.before - each.after) * len(each.pods)),
     )

@@ -5,14 +5,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Final
 
 import yaml
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from extender.answers.advice_requests import TuneRequest
 from extender.answers.alignments import alignment_counts
+from extender.answers.capacity import MAX_PLANNED_PODS, PlannedWorkload
 from extender.answers.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import parse_question, read_question, workload_of
-from extender.answers.requests import MAX_PLANNED_PODS
+from extender.answers.reading import (
+    LiveNodes,
+    parse_question,
+    read_question,
+    workload_of,
+)
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
@@ -23,12 +27,24 @@ from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
+from extender.wire.questions import Question
 from extender.wire.replies import Notes, ReplyBody, about
 from extender.wire.workloads import PodWorkload
 
-_REQUEST: Final = TypeAdapter(TuneRequest)
 RESTART_SHARE: Final = 0.85
 """The share of the time after which no further configuration is checked for restarts."""
+
+
+class TuneRequest(Question):
+    """Pods and nodes for which kubelet configurations are compared."""
+
+    pods: Annotated[
+        list[PlannedWorkload],
+        Field(description="Pods to replay. Empty: the pods of each node.", max_length=MAX_PLANNED_PODS),
+    ] = []
+    nodes: LiveNodes = None
+    seed: Annotated[int, Field(ge=0, lt=1 << 32, description="Seed of the search and of the orders of arrival.")] = 1
+    configurations: Annotated[int, Field(ge=2, le=200, description="Number of configurations to try.")] = 32
 
 
 class TuneRestart(ReplyBody):
@@ -99,6 +115,9 @@ class TuneReply(ReplyBody):
     complete: Annotated[bool, about("False: not every node and configuration was tried; see `notes`.")]
     seed: Annotated[int, about("Seed of the orders of arrival. The same seed gives the same answer.")]
     notes: Notes
+
+
+_REQUEST: Final = TypeAdapter(TuneRequest)
 
 
 def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

@@ -14,6 +14,8 @@ from extender.answers.notes import node_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
 from extender.answers.reading import (
+    HypotheticalNodes,
+    NodeNames,
     is_manifest,
     live_subjects,
     made_subjects,
@@ -22,7 +24,6 @@ from extender.answers.reading import (
     read_question,
     workload_of,
 )
-from extender.answers.requests import WhatIfRequest
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims
@@ -32,7 +33,9 @@ from extender.questions.what_if import NodeWhatIf, Outcome, what_if
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
+from extender.wire.questions import Question, Workload
 from extender.wire.replies import ReplyBody, about
+from extender.wire.validation import doc
 from extender.wire.verdicts import (
     AlignedNUMA,
     AlignmentCertain,
@@ -46,7 +49,15 @@ from extender.wire.workloads import PodWorkload
 
 MAX_EXPLAINED: Final = 24
 """Nodes explained in one reply. Each costs up to 160 replays."""
-_REQUEST: Final = TypeAdapter(WhatIfRequest)
+
+
+class WhatIfRequest(Question):
+    """A pod, and the nodes to check."""
+
+    pod: Workload
+    nodes: NodeNames = None
+    hypothetical: HypotheticalNodes = []
+    explain: Annotated[bool, doc("Explain each verdict, and search for the nearest requests that fit.")] = False
 
 
 class CommonAnswer(ReplyBody):
@@ -122,6 +133,9 @@ class WhatIfReply(ReplyBody):
     groups: Annotated[
         list[AnswerGroup] | UnsetType, about("With `compact`: nodes with equal answers, most nodes first.")
     ] = UNSET
+
+
+_REQUEST: Final = TypeAdapter(WhatIfRequest)
 
 
 def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> WhatIfReply:

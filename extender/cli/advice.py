@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 from rich.console import RenderableType
@@ -14,16 +14,10 @@ from extender.answers.placements import PodPlacement
 from extender.cli.client import ExtenderClient
 from extender.cli.output import console_for, show
 from extender.cli.questions import TypedManifest, read_manifests
-from extender.cli.render import placement_line
+from extender.cli.render import MARKS, placement_line
 from extender.replay.alignment import Alignment
 
 T = TypeVar("T")
-
-_MARKS: Final = {
-    Alignment.ALIGNED: "✓ aligned",
-    Alignment.SPLIT: "◐ split",
-    Alignment.NOT_MANAGED: "· not managed",
-}
 
 
 def advise(
@@ -56,7 +50,7 @@ def placement_text(placement: PodPlacement) -> str:
     if placement.outcome != "fits":
         return f"✗ {placement.reason or 'nothing is known of the node'}"
     where = "; ".join(f"{name}: {placement_line(each)}" for name, each in placement.containers.items())
-    return f"{_MARKS[placement.alignment or Alignment.NOT_MANAGED]}: {where}"
+    return f"{MARKS[placement.alignment or Alignment.NOT_MANAGED][0]}: {where}"
 
 
 def next_text(command: str) -> Text:

@@ -22,7 +22,7 @@ from extender.cli.render_pools import comparison_lines, free_of_pools, pool_plac
 from extender.cli.units import amount, ids, short
 from extender.wire.verdicts import ContainerPlacement, Verdict
 
-_MARKS: Final = {
+MARKS: Final = {
     "aligned": ("✓ aligned", "green"),
     "split": ("◐ split", "yellow"),
     "not-managed": ("· not managed", ""),
@@ -61,7 +61,7 @@ def what_if_table(reply: WhatIfReply) -> RenderableType:
     """One row for each node: outcome, certainty, and the placement or the reason."""
     table = new_table("node", "outcome", "placement, or why not")
     for answer in reply.nodes:
-        mark, style = _MARKS["never" if answer.never else answer.alignment or answer.outcome]
+        mark, style = MARKS["never" if answer.never else answer.alignment or answer.outcome]
         if answer.certainty != "exact" and answer.outcome != "unknown":
             mark = f"{mark} ({answer.certainty})"
         table.add_row(Text(answer.node), Text(mark, style), Text("\n".join(_answer_lines(answer))))
@@ -207,7 +207,7 @@ def plan_table(reply: WholePlan) -> RenderableType:
             why = why or "held back: another pod of the plan has no node"
             table.add_row(Text(pod.name), "", Text("✗ no node", "red"), Text(why))
             continue
-        mark, style = _MARKS[pod.alignment or "unknown"]
+        mark, style = MARKS[pod.alignment or "unknown"]
         table.add_row(Text(pod.name), Text(pod.node), Text(mark, style), Text("\n".join(container_lines(pod))))
     summary = reply.summary
     kinds = ", ".join(f"{getattr(summary, key)} {_COUNTED[key]}" for key in ("aligned", "split", "not_managed"))

@@ -9,8 +9,8 @@ Rules of this file
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Annotated, Final, NamedTuple
 
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.kubelet import Kubelet
@@ -26,6 +26,8 @@ from extender.replay.alignment import Alignment
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.judge import Judge
+from extender.scheduling.totals import format_milli
+from extender.wire.replies import ReplyBody, about
 from extender.wire.workloads import PodWorkload
 
 MAX_REDUCTION: Final = 0.2
@@ -33,26 +35,30 @@ MAX_SHAPES: Final = 200
 MAX_KINDS: Final = 8
 """How many kinds of nodes are tried for one shape: those with the most pods of it."""
 MAX_COPIES: Final = 1000
+MAX_EXAMPLES: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rightsizing:
-    """One suggestion. `before` and `after`: thousandths; `copies_*`: aligned on empty nodes of these kinds."""
+class RightsizeSuggestion(ReplyBody):
+    """A smaller request of one shape of pods."""
 
-    pods: Sequence[NodePod]
-    nodes: int
-    container: str
-    resource: str
-    before: int
-    after: int
-    boundary: str
-    copies_before: int
-    copies_after: int
+    pods: Annotated[int, about("Pods of this shape.")]
+    examples: Annotated[list[str], about("Some of them, NAMESPACE/NAME.")]
+    nodes: Annotated[int, about("Nodes that they run on.")]
+    container: Annotated[str, about("Name of the container.")]
+    resource: Annotated[str, about("`cpu` or `memory`.")]
+    before: Annotated[str, about("Its request now.")]
+    after: Annotated[str, about("The request that reaches the boundary.")]
+    boundary: Annotated[str, about("Which boundary, in words.")]
+    copies_before: Annotated[int, about("Aligned copies on these nodes if they were empty, now.")]
+    copies_after: Annotated[int, about("The same copies with the smaller request.")]
+    freed: Annotated[str, about("How much less the pods would request in total.")]
 
-    @property
-    def gain(self) -> float:
-        """The share of copies that is won, times the pods of the shape."""
-        return len(self.pods) * (self.copies_after - self.copies_before) / max(1, self.copies_before)
+
+class Rightsizing(NamedTuple):
+    """A suggestion. `gain`: the share of copies that it wins, times the pods of the shape."""
+
+    gain: float
+    suggestion: RightsizeSuggestion
 
 
 class Rightsize:
@@ -87,20 +93,25 @@ class Rightsize:
         for container, resource, after, boundary in sorted(set(self._candidates(workload.pod, kept))):
             changed = replace(workload, pod=resized(workload.pod, container, {resource: after}))
             before = next(c.requests_milli[resource] for c in workload.pod.containers if c.name == container)
-            found = Rightsizing(
-                pods=pods,
+            copies_after = self._copies(changed, nodes)
+            gain = len(pods) * (copies_after - copies_before) / max(1, copies_before)
+            known = best.get((container, resource))
+            if gain <= (0 if known is None else known.gain):
+                continue
+            suggestion = RightsizeSuggestion(
+                pods=len(pods),
+                examples=[pod.name for pod in pods[:MAX_EXAMPLES]],
                 nodes=len(on_nodes),
                 container=container,
                 resource=resource,
-                before=before,
-                after=after,
+                before=format_milli(resource, before),
+                after=format_milli(resource, after),
                 boundary=boundary,
                 copies_before=copies_before,
-                copies_after=self._copies(changed, nodes),
+                copies_after=copies_after,
+                freed=format_milli(resource, (before - after) * len(pods)),
             )
-            known = best.get((container, resource))
-            if found.gain > (0 if known is None else known.gain):
-                best[container, resource] = found
+            best[container, resource] = Rightsizing(gain, suggestion)
         yield from best.values()
 
     def _candidates(self, pod: Pod, kinds: Sequence[object]) -> Iterator[tuple[str, str, int, str]]:

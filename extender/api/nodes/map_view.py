@@ -9,7 +9,7 @@ from extender.api.nodes.views import (
     certainty_of,
     free_by_numa,
     kubelet_version_of,
-    numa_sockets,
+    numa_summaries,
     problem_count,
     resource_policy_of,
 )
@@ -42,7 +42,6 @@ class MapPage:
         )
         self.root_pools: dict[str, tuple[int, int, int, int]] = {}
         self._shape_ids: dict[object, int] = {}
-        self._numa: dict[int, list[ShapeNUMA]] = {}
 
     def add(self, record: NodeRecord, labels: Mapping[str, str] | None, note: Note | None) -> None:
         """Append *record*. *labels* None: unknown. *note*: why some pod could not be judged on the node's class."""
@@ -72,27 +71,22 @@ class MapPage:
         found = self._shape_ids.get(key)
         if found is None:
             found = self._shape_ids[key] = len(self.shapes)
-            is_known = kubelet is not None and state is not None
+            known = kubelet if state is not None else None
             self.shapes.append(
                 NodeShape(
                     pool=pool,
                     instance_type=instance_type,
                     kubelet_version=version,
-                    topology_policy=kubelet.policy.value if kubelet is not None and is_known else None,
-                    topology_scope=kubelet.scope.value if kubelet is not None and is_known else None,
-                    cpu_policy=kubelet.config.cpu_manager_policy if kubelet is not None and is_known else None,
-                    memory_policy=kubelet.config.memory_manager_policy if kubelet is not None and is_known else None,
+                    topology_policy=None if known is None else known.policy.value,
+                    topology_scope=None if known is None else known.scope.value,
+                    cpu_policy=None if known is None else known.config.cpu_manager_policy,
+                    memory_policy=None if known is None else known.config.memory_manager_policy,
                     resource_policy=policy,
-                    numa=[] if kubelet is None or state is None else self._numa_nodes(kubelet, state),
+                    numa=[] if kubelet is None or state is None else _numa(kubelet, state),
                     devices=devices,
                 )
             )
         return found
-
-    def _numa_nodes(self, kubelet: Kubelet, state: ManagerState) -> list[ShapeNUMA]:
-        if id(kubelet) not in self._numa:
-            self._numa[id(kubelet)] = _numa(kubelet, state)
-        return self._numa[id(kubelet)]
 
 
 def _device_totals(state: ManagerState) -> dict[str, int]:
@@ -103,21 +97,16 @@ def _device_totals(state: ManagerState) -> dict[str, int]:
 
 
 def _numa(kubelet: Kubelet, state: ManagerState) -> list[ShapeNUMA]:
-    counted = {node.id: node.get("memory") for node in state.memory.nodes}
-    sockets = numa_sockets(kubelet)
-    entries: list[ShapeNUMA] = []
-    for node in kubelet.machine.numa_nodes:
-        cpus, memory = kubelet.machine.numa_cpus.get(node.id, 0), counted.get(node.id)
-        entries.append(
-            ShapeNUMA(
-                id=node.id,
-                socket=sockets.get(node.id),
-                cpus=cpus.bit_count(),
-                reserved_cpus=(cpus & kubelet.reserved_cpus).bit_count(),
-                memory_mib=(node.memory_bytes if memory is None else memory.allocatable) >> _MIB_SHIFT,
-            )
+    return [
+        ShapeNUMA(
+            id=each.id,
+            socket=each.socket,
+            cpus=each.cpus,
+            reserved_cpus=each.reserved_cpus,
+            memory_mib=each.memory_bytes >> _MIB_SHIFT,
         )
-    return entries
+        for each in numa_summaries(kubelet, state)
+    ]
 
 
 def _free(kubelet: Kubelet | None, state: ManagerState | None) -> tuple[list[int], list[int] | None, list[int]]:

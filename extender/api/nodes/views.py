@@ -1,6 +1,6 @@
 """Converts records of nodes to replies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import convert
@@ -87,7 +87,7 @@ def summarize(record: NodeRecord, now: float, note: Note | None = None) -> NodeS
     summary.memory_policy = kubelet.config.memory_manager_policy
     summary.numa_nodes, summary.cpus = len(kubelet.machine.numa_ids), kubelet.machine.num_cpus
     summary.free_cpus = free_cpu_count(kubelet, state)
-    summary.numa = _numa_summaries(kubelet, state)
+    summary.numa = numa_summaries(kubelet, state)
     summary.devices = {
         resource: DeviceCount(total=sum(d.healthy for d in devices.values()), free=len(free[resource]))
         for resource, devices in sorted(state.devices.devices.items())
@@ -102,7 +102,8 @@ def problem_count(record: NodeRecord, note: Note | None) -> int:
     return reported + (note is not None) + bool(record.unread) + record.observation.has_other_pools
 
 
-def _numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[NUMASummary]:
+def numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[NUMASummary]:
+    """The NUMA nodes of a node, ascending by id."""
     machine, sockets = kubelet.machine, numa_sockets(kubelet)
     counted = {node.id: node.get("memory") for node in state.memory.nodes}
     summaries: list[NUMASummary] = []
@@ -171,10 +172,9 @@ def describe(
     """The record in full. *note* is what `summarize` takes. *behaviours* are what the audit found."""
     state, kubelet = record.state, record.kubelet
     facts = record.observation.facts
-    ours = [*_problems_of(note), *_unread_pods(record), *_other_pools(record), *map(_problem_of, behaviours)]
     detail = NodeDetail(
         **asdict(summarize(record, now, note)),
-        problem_list=[*convert(facts.get("problems", []), list[ProblemView]), *ours],
+        problem_list=[*convert(facts.get("problems", []), list[ProblemView]), *_own_problems(record, note, behaviours)],
         behaves_as=[str(each.setting) for each in behaviours],
         pod_list=convert(facts.get("pods"), list[dict[str, Any]] | None),
         zones=convert(facts.get("zones", []), list[dict[str, Any]]),
@@ -189,32 +189,24 @@ def describe(
     return detail
 
 
-def _problems_of(note: Note | None) -> list[ProblemView]:
-    if note is None:
-        return []
-    return [ProblemView(source="extender", path="replay", reason=note.reason, severity="error")]
-
-
-def _unread_pods(record: NodeRecord) -> list[ProblemView]:
-    if not record.unread:
-        return []
-    shown = ", ".join(uid[:MAX_UID] for uid in record.unread[:MAX_UIDS])
-    reason = (
-        f"what {len(record.unread)} pods on the node request cannot be read, and no report shows them: the node counts "
-        f"as stale. UIDs: {shown}"
-    )
-    return [ProblemView(source="extender", path="pods", reason=reason, severity="warning")]
-
-
-def _other_pools(record: NodeRecord) -> list[ProblemView]:
-    if not record.observation.has_other_pools:
-        return []
-    reason = "the plugin publishes other pools than the replayed policy would have: what it has granted does not count"
-    return [ProblemView(source="extender", path="nri", reason=reason, severity="warning")]
-
-
-def _problem_of(behaviour: Behaviour) -> ProblemView:
-    return ProblemView(source="audit", path="kubelet", reason=behaviour.sentence, severity="warning")
+def _own_problems(record: NodeRecord, note: Note | None, behaviours: Sequence[Behaviour]) -> Iterator[ProblemView]:
+    """What the extender itself has found."""
+    if note is not None:
+        yield ProblemView(source="extender", path="replay", reason=note.reason, severity="error")
+    if record.unread:
+        shown = ", ".join(uid[:MAX_UID] for uid in record.unread[:MAX_UIDS])
+        reason = (
+            f"what {len(record.unread)} pods on the node request cannot be read, and no report shows them: the node "
+            f"counts as stale. UIDs: {shown}"
+        )
+        yield ProblemView(source="extender", path="pods", reason=reason, severity="warning")
+    if record.observation.has_other_pools:
+        reason = (
+            "the plugin publishes other pools than the replayed policy would have: what it has granted does not count"
+        )
+        yield ProblemView(source="extender", path="nri", reason=reason, severity="warning")
+    for behaviour in behaviours:
+        yield ProblemView(source="audit", path="kubelet", reason=behaviour.sentence, severity="warning")
 
 
 def pod_names(facts: Mapping[str, object]) -> dict[str, tuple[str, str]]:

@@ -6,24 +6,15 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from extender.answers.advice_requests import (
-    DefragmentRequest,
-    MakeRoomRequest,
-    ResizeCheckRequest,
-    RestartCheckRequest,
-    RightsizeRequest,
-    TuneRequest,
-)
-from extender.answers.capacity import CapacityReply
-from extender.answers.defragment import DefragmentReply
-from extender.answers.make_room import MakeRoomReply
+from extender.answers.capacity import MAX_COPIES, CapacityReply, CapacityRequest, PlanRequest
+from extender.answers.defragment import DefragmentReply, DefragmentRequest
+from extender.answers.make_room import MakeRoomReply, MakeRoomRequest
 from extender.answers.question import QuestionKind, Questions
-from extender.answers.requests import MAX_COPIES, CapacityRequest, PlanRequest, WhatIfRequest
-from extender.answers.resize_check import ResizeCheckReply
-from extender.answers.restart_check import RestartCheckReply
-from extender.answers.rightsize import RightsizeReply
-from extender.answers.tune import TuneReply
-from extender.answers.what_if import WhatIfReply
+from extender.answers.resize_check import ResizeCheckReply, ResizeCheckRequest
+from extender.answers.restart_check import RestartCheckReply, RestartCheckRequest
+from extender.answers.rightsize import RightsizeReply, RightsizeRequest
+from extender.answers.tune import TuneReply, TuneRequest
+from extender.answers.what_if import WhatIfReply, WhatIfRequest
 from extender.api.http.replies import described
 from extender.api.questions.machines import MachineIndex, machine_index
 from extender.api.questions.routes import JSON, NDJSON, PROBLEMS, NodeQuery, answered, question_body, read_asked

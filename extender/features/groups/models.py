@@ -2,16 +2,15 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from extender.api.questions.models import Answer
 from extender.features.groups.record import GroupState
 from extender.wire.validation import doc
 
 MAX_PLACES = 256
 
 
-class PlaceView(Answer):
+class PlaceView(BaseModel):
     """Room on a node for one pod of a group."""
 
     uid: Annotated[str, doc("The pod's UID. Empty: the place is for a pod that has not come yet.")]
@@ -27,7 +26,7 @@ class PlaceView(Answer):
     ]
 
 
-class GroupView(Answer):
+class GroupView(BaseModel):
     """A group of pods."""
 
     namespace: Annotated[str, doc("Namespace of its pods.")]
@@ -60,7 +59,7 @@ class GroupView(Answer):
     why: Annotated[dict[str, int], doc("How many nodes refused one more pod at that plan, by reason.")]
 
 
-class GroupsView(Answer):
+class GroupsView(BaseModel):
     """One page of the groups: open ones first, then holding, waiting, single and placed ones, each by name."""
 
     enabled: Annotated[bool, doc("Whether `NUMA_EXTENDER_GANGS` is on.")]
