@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import msgspec
 from starlette.testclient import TestClient
 
+from extender.api.records.decision_models import PodDecision
 from extender.app import make_app
 from extender.cli.render import decision_text
 from extender.features.groups.record import FORGET_SECONDS
@@ -251,4 +253,4 @@ def test_a_decision_names_the_only_node_that_was_offered() -> None:
     for node, reason in (("a", ""), ("b", "the place of the pod in its group is on node a")):
         told = client.get(f"/v1/pods/{decision['pod']['uid']}/decision", params={"node": node}).json()["node"]
         assert (told["passed"], told["reason"]) == (not reason, reason)
-    assert "; only a is offered, the place in its group" in str(decision_text(decision))
+    assert "; only a is offered, the place in its group" in str(decision_text(msgspec.convert(decision, PodDecision)))
