@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 from extender.questions.node_context import NodeContext, Taint
 from extender.scheduling.totals import format_milli, shortages
-from extender.wire.placement_rules import NodeRequirement, NodeTerm, PlacementRules, Toleration
+from extender.wire.placement_rules import NodeTerm, PlacementRules, Toleration
 from extender.wire.replies import ReplyBody, about
 
 CheckOutcome = Literal["ok", "fails", "not-checked"]
@@ -106,32 +106,8 @@ def _labels(name: str, rules: PlacementRules, around: NodeContext) -> Iterator[S
 def _matches_term(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
     if not term.match_labels and not term.match_fields:
         return False
-    return all(_matches(r, labels) for r in term.match_labels) and all(
-        _matches(r, {"metadata.name": name}) for r in term.match_fields
-    )
-
-
-def _matches(requirement: NodeRequirement, labels: Mapping[str, str]) -> bool:
-    value, wanted = labels.get(requirement.key), requirement.values
-    match requirement.operator:
-        case "In":
-            return value in wanted
-        case "NotIn":
-            return value not in wanted
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return _compares(requirement.operator, value, wanted)
-
-
-def _compares(operator: str, value: str | None, wanted: Sequence[str]) -> bool:
-    try:
-        have, limit = int(value or ""), int(wanted[0])
-    except (ValueError, IndexError):
-        return False
-    return have > limit if operator == "Gt" else have < limit
+    known = ((term.match_labels, labels), (term.match_fields, {"metadata.name": name}))
+    return all(each.holds(texts) for requirements, texts in known for each in requirements)
 
 
 def _taints(rules: PlacementRules, around: NodeContext) -> SchedulerCheck:

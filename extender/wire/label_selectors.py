@@ -12,7 +12,7 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRequirement:
-    """One `matchExpressions` term. `operator` as in the API."""
+    """One `matchExpressions` term, of pods or of nodes. `operator` as in the API: `Gt` and `Lt` have one value."""
 
     key: str
     operator: str
@@ -30,8 +30,11 @@ class LabelRequirement:
                 return value is not None
             case "DoesNotExist":
                 return value is None
-            case _:
-                return False
+        try:
+            have, (limit,) = int(value or ""), map(int, self.values)
+        except ValueError:
+            return False
+        return have > limit if self.operator == "Gt" else self.operator == "Lt" and have < limit
 
 
 def requirements_of(selector: object) -> tuple[LabelRequirement, ...] | None:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from pydantic import Field, TypeAdapter, model_validator
 
 from extender.wire.fields import Json
-from extender.wire.label_selectors import AntiAffinity, anti_affinity_of
+from extender.wire.label_selectors import AntiAffinity, LabelRequirement, anti_affinity_of
 from extender.wire.quantity import parse_milli
 from extender.wire.validation import Document, parse_object
 
@@ -45,6 +45,10 @@ class NodeRequirement(_SpecPart):
     key: str = ""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     values: list[str] = Field(default=[], max_length=_MOST)
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether *labels* meet it."""
+        return LabelRequirement(key=self.key, operator=self.operator, values=frozenset(self.values)).holds(labels)
 
 
 class NodeTerm(_SpecPart):
