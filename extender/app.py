@@ -173,7 +173,6 @@ def _scheduling_settings(settings: Settings) -> SchedulingSettings:
             certain_only=settings.uncertainty.requires_certainty,
             annotates=settings.placement_annotations == "on",
         ),
-        preempt_seconds=settings.preempt_seconds,
     )
 
 

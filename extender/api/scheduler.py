@@ -22,7 +22,6 @@ from extender.observability.metrics import Metrics
 from extender.scheduling.binder import PodBound
 from extender.scheduling.scheduling import Scheduling
 from extender.wire.binding import ExtenderBindingResult, binding_reply, parse_binding
-from extender.wire.preemption import ExtenderPreemptionResult, parse_preemption, preemption_reply
 from extender.wire.scheduler import (
     ExtenderFilterResult,
     HostPriority,
@@ -34,7 +33,6 @@ from extender.wire.scheduler import (
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
 BIND: Final = "/scheduler/bind"
-PREEMPT: Final = "/scheduler/preempt"
 
 
 class SchedulerEndpoints:
@@ -56,7 +54,6 @@ class SchedulerEndpoints:
             verb="prioritize", answer=self._prioritize, failed=_not_prioritized, phases=True
         ).run
         self.bind: Final = call(verb="bind", answer=self._bind, failed=self._not_bound, max_bytes=max_binding_bytes).run
-        self.preempt: Final = call(verb="preempt", answer=self._preempt, failed=None).run
         self.frequent: Final = (
             FrequentRoute("POST", re.compile(FILTER), self.filter_),
             FrequentRoute("POST", re.compile(PRIORITIZE), self.prioritize),
@@ -83,10 +80,6 @@ class SchedulerEndpoints:
         self._binds.labels(outcome.label).inc()
         return binding_reply("" if isinstance(outcome, PodBound) else f"numa-extender: {outcome.reason}")
 
-    async def _preempt(self, body: bytes, _lap: Lap) -> bytes:
-        plans = await self._scheduling.preempt.preempt(self._scheduling.completed(parse_preemption(body)))
-        return preemption_reply({name: (plan.victims, plan.violations) for name, plan in plans.items()})
-
     def _not_bound(self, failure: CallFailure) -> Response:
         self._binds.labels(failure.outcome.value).inc()
         return Response(binding_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
@@ -101,7 +94,7 @@ def _not_prioritized(failure: CallFailure) -> Response:
 
 
 def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
-    """POST /scheduler/filter, /scheduler/prioritize, /scheduler/bind and /scheduler/preempt."""
+    """POST /scheduler/filter, /scheduler/prioritize and /scheduler/bind."""
     router = APIRouter(tags=["scheduler"], default_response_class=Response)
     router.post(
         FILTER,
@@ -135,15 +128,4 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         openapi_extra=json_body("ExtenderBindingArgs"),
         summary="Bind the pod, if the node's kubelet would admit it now",
     )(endpoints.bind)
-    router.post(
-        PREEMPT,
-        name="preempt",
-        description="The extender's `preemptVerb`. Both forms of victims are read; the reply names victims by UID.",
-        responses={
-            200: {"model": ExtenderPreemptionResult},
-            **documented(HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY),
-        },
-        openapi_extra=json_body("ExtenderPreemptionArgs"),
-        summary="Find the nodes on which evicting these pods, or more, makes the pod fit",
-    )(endpoints.preempt)
     return router

@@ -119,6 +119,8 @@ class NodeClass:
         return None if self.counts is None else self.counts.rules
 
 
+HYPOTHETICAL: Final = -1
+"""The id of a class that is judged once and not cached."""
 UNKNOWN: Final = NodeClass(id=0)
 """Class returned for unknown nodes."""
 

@@ -26,6 +26,7 @@ class Listed(NamedTuple):
 
 LISTED: Final[Sequence[Listed]] = (
     Listed("preemption", lambda _settings: True),
+    Listed("deferrals", lambda _settings: True),
     Listed("namespaces", lambda settings: settings.namespace_demands == "on"),
     Listed("siblings", lambda settings: bool(settings.sibling_labels.strip() or settings.node_profiles)),
     Listed("topologies", lambda settings: settings.topologies == "on"),

@@ -9,7 +9,7 @@ from extender.scheduling.judgement import Trouble
 
 
 class SchedulerMetrics:
-    """`JudgeMetrics`, `FilterMetrics` and `PreemptMetrics` of `extender.scheduling`."""
+    """`JudgeMetrics` and `FilterMetrics` of `extender.scheduling`."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics: Final = metrics
@@ -35,8 +35,3 @@ class SchedulerMetrics:
         """Count the candidates of a filter call by result and certainty."""
         for (result, certainty), count in counts.items():
             self._metrics.candidate_series[result, certainty.value].inc(count)
-
-    def preempted(self, results: Mapping[str, int]) -> None:
-        """Count the candidates of a preempt call by result."""
-        for result, count in results.items():
-            self._metrics.preemptions.labels(result).inc(count)

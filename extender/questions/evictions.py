@@ -31,7 +31,6 @@ from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.budgets import DisruptionBudget
-from extender.scheduling.preemption.plan import numa_nodes_of
 from extender.scheduling.preemption.running_pods import RunningPod
 from extender.scheduling.preemption.victims import (
     Cost,
@@ -40,6 +39,7 @@ from extender.scheduling.preemption.victims import (
     cheapest_set,
     count_violations,
     largest_size,
+    numa_nodes_of,
 )
 from extender.scheduling.totals import pod_requests, shortages
 from extender.wire.groups import HOST

@@ -49,7 +49,7 @@ class ApiConnection:
         self.surroundings: Final = WatchedSurroundings()
         self.tasks: Final[list[Callable[[], Coroutine[Any, Any, None]]]] = []
         """Functions that run until cancelled."""
-        self.on_refused: Final[list[Callable[[Refused], None]]] = [self._note_refused]
+        self.on_refused: Final[list[Callable[[Refused], None]]] = []
         self.on_check: Final[list[Callable[[Mapping[str, WatchStatus]], None]]] = []
         """Called each second with the states of the watches."""
         self.on_nodes: Final[list[Callable[[Batch[NodeObject]], None]]] = []
@@ -170,11 +170,6 @@ class ApiConnection:
         _each(self.on_nodes, batch)
         if self.feed.nodes_complete is not was_complete:
             self.check()
-
-    def _note_refused(self, refused: Refused) -> None:
-        self.service.records.refusals.note(
-            refused.node_name, refused.pod, refused.reason, refused.at, is_ours=refused.is_ours
-        )
 
 
 class ConnectedFeature(Feature):

@@ -1,6 +1,6 @@
 """The four verbs of a scheduler extender as one object, and the function that creates it."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -12,34 +12,29 @@ from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import Bind, BindSettings
 from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics
 from extender.scheduling.filter import Filter, FilterMetrics, FilterSettings
-from extender.scheduling.left_out import Deferrals, JustRefused, StartingKubelets
 from extender.scheduling.node_totals import NodeTotals
-from extender.scheduling.nominator import Nominator
 from extender.scheduling.objections import Objector
 from extender.scheduling.offload import Offload
-from extender.scheduling.preempt import Preempt, PreemptMetrics
 from extender.scheduling.preemption.running_pods import LateRunningPods
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.refusals import RecentRefusals
-from extender.scheduling.totals_check import TotalsCheck
 from extender.wire.preemption import PreemptionArgs
 from extender.wire.scheduler import SchedulerArgs
 
 Args = TypeVar("Args", SchedulerArgs, PreemptionArgs)
 
 
-class SchedulingMetrics(JudgeMetrics, FilterMetrics, PreemptMetrics, Protocol):
+class SchedulingMetrics(JudgeMetrics, FilterMetrics, Protocol):
     """Everything that the verbs count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingSettings:
-    """The settings of each verb. `preempt_seconds`: the longest time of one preempt call."""
+    """The settings of each verb."""
 
     filter: FilterSettings
     bind: BindSettings
-    preempt_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +81,6 @@ class Scheduling:
     filter: Filter
     prioritize: Prioritize
     bind: Bind
-    preempt: Preempt
     demands: NamespaceDemands
     objectors: list[Objector]
 
@@ -105,8 +99,7 @@ def make_scheduling(
 ) -> Scheduling:
     """The verbs over *known*, which share *judge*."""
     clock, offload, metrics = effects.clock, effects.offload, effects.metrics
-    nominator = Nominator(known.nodes, known.pods, judge.judge, clock=clock, offload=offload)
-    objectors = [nominator, *_own_objectors(settings.bind, known, records, clock)]
+    objectors: list[Objector] = []
     return Scheduling(
         demands=known.demands,
         objectors=objectors,
@@ -134,26 +127,4 @@ def make_scheduling(
             sleep=effects.sleep,
             offload=offload,
         ),
-        preempt=Preempt(
-            settings.preempt_seconds,
-            known.nodes,
-            known.pods,
-            known.running,
-            judge,
-            nominator,
-            metrics=metrics,
-            clock=clock,
-            offload=offload,
-        ),
     )
-
-
-def _own_objectors(
-    settings: BindSettings, known: KnownCluster, records: CallRecords, clock: Callable[[], float]
-) -> Iterator[Objector]:
-    """What keeps pods away from nodes that are not ready for them."""
-    yield JustRefused(records.refusals, clock)
-    yield StartingKubelets(known.nodes, known.link, clock)
-    yield Deferrals(settings.defer_seconds, clock)
-    if settings.certain_only:
-        yield TotalsCheck(known.totals, known.pods, known.link, settings.defer_seconds, clock)

@@ -13,13 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.cluster.node_class import ClassTable
-from extender.replay.possible_states import PossibleStates
-from extender.samples.machines import Hardware
-from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.plan import (
+from extender.features.preemption.plan import (
     MAX_REPLAYS,
     CandidateNode,
     Plan,
@@ -27,6 +21,12 @@ from extender.scheduling.preemption.plan import (
     ReplayBudget,
     plan_preemption,
 )
+from extender.replay.possible_states import PossibleStates
+from extender.samples.machines import Hardware
+from extender.samples.nodes import SampleNode, Workload
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 from extender.scheduling.ranking.strategies import STRATEGIES, least_numa, make_strategy
 from extender.scheduling.ranking.weights import Weights

@@ -27,9 +27,9 @@ from extender.observability.metrics import Metrics
 from extender.scheduling.binder import Binding, PodBound
 from extender.wire.groups import APIS
 from tests.fakes.apiserver import FakeApiServer
+from tests.features.janitor.test_janitor import failed_pod
+from tests.features.pod_events.test_pod_events import write_an_event
 from tests.kube.watching import pod
-from tests.runtime.test_janitor import failed_pod
-from tests.runtime.test_pod_events import write_an_event
 from tests.waiting import PATIENCE_SECONDS, until
 
 

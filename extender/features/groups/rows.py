@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from extender.cluster.node_class import NodeClass
+from extender.cluster.node_class import HYPOTHETICAL, NodeClass
 from extender.kubelet.admission import start_pod
 from extender.kubelet.budget import Budget
 from extender.kubelet.state import ManagerState
@@ -19,8 +19,7 @@ from extender.replay.branches import admit_in_all
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.nominated import HYPOTHETICAL
-from extender.scheduling.preemption.plan import numa_nodes_of
+from extender.scheduling.preemption.victims import numa_nodes_of
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.totals import exceeds, pod_requests
 

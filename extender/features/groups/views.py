@@ -8,7 +8,7 @@ from extender.features.groups.groups import Groups
 from extender.features.groups.models import MAX_PLACES
 from extender.features.groups.record import GroupRecord, GroupState
 from extender.kubelet.sets import iter_bits
-from extender.scheduling.preemption.plan import numa_nodes_of
+from extender.scheduling.preemption.victims import numa_nodes_of
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.scheduling import KnownCluster
 from extender.wire.group_conventions import CONVENTIONS, SIZE

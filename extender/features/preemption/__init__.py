@@ -1,1 +1,1 @@
-"""What preempt knows from watches: nominated pods, running pods and disruption budgets."""
+"""Room for pods that preempt others: `docs/preemption.md`. Nominated pods, and the preempt verb."""

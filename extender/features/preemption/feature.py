@@ -1,21 +1,77 @@
-"""Connects preempt with its watches."""
+"""Connects nominations with filter and bind, and preempt with its route and its watches."""
 
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import APIRouter, Response
+
+from extender.api.http.bodies import json_body
+from extender.api.http.problems import documented
+from extender.api.scheduler_call import Lap, VerbCall
+from extender.api.service import Service
 from extender.features.preemption.budgets_feed import BUDGETS
 from extender.features.preemption.nominated_feed import NOMINATED, NominatedFeed
+from extender.features.preemption.nominator import Nominator
+from extender.features.preemption.preempt import Preempt
 from extender.features.preemption.running import WatchedPods
 from extender.runtime.connection import ApiConnection, ConnectedFeature
+from extender.wire.preemption import ExtenderPreemptionResult, parse_preemption, preemption_reply
 
 
 class PreemptionFeature(ConnectedFeature):
     """Watches nominated pods, running pods and disruption budgets for the preempt verb."""
 
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        known = service.known
+        nominator = Nominator(
+            known.nodes, known.pods, service.judging.judge, clock=service.clock, offload=service.offload
+        )
+        self.objectors = (nominator,)
+        self.verb: Final = Preempt(service, nominator, self._count)
+
+    def routers(self) -> Iterable[APIRouter]:
+        """POST /scheduler/preempt."""
+        router = APIRouter(prefix="/scheduler", tags=["scheduler"], default_response_class=Response)
+        call = VerbCall(
+            verb="preempt",
+            answer=self._answer,
+            max_bytes=self.service.settings.max_scheduler_body_bytes,
+            metrics=self.service.metrics,
+            clock=self.service.clock,
+            failed=None,
+        )
+        router.post(
+            "/preempt",
+            name="preempt",
+            description="The extender's `preemptVerb`. Both forms of victims are read; the reply names victims by UID.",
+            responses={
+                200: {"model": ExtenderPreemptionResult},
+                **documented(
+                    HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY
+                ),
+            },
+            openapi_extra=json_body("ExtenderPreemptionArgs"),
+            summary="Find the nodes on which evicting these pods, or more, makes the pod fit",
+        )(call.run)
+        yield router
+
     def connect(self, connection: ApiConnection) -> None:
         """Watch nominated pods and budgets, and keep the running pods by node."""
-        service, running = self.service, WatchedPods()
-        service.known.running.use(running)
+        known, running = self.service.known, WatchedPods()
+        known.running.use(running)
         connection.on_pods(running.apply_pods, lambda _record: None)
-        connection.watch("nominations", NOMINATED, NominatedFeed(service.known.pods, service.clock).apply)
+        connection.watch("nominations", NOMINATED, NominatedFeed(known.pods, self.service.clock).apply)
         connection.watch("budgets", BUDGETS, running.apply_budgets)
+
+    async def _answer(self, body: bytes, _lap: Lap) -> bytes:
+        plans = await self.verb.preempt(self.service.scheduling.completed(parse_preemption(body)))
+        return preemption_reply({name: (plan.victims, plan.violations) for name, plan in plans.items()})
+
+    def _count(self, results: Mapping[str, int]) -> None:
+        for result, count in results.items():
+            self.service.metrics.preemptions.labels(result).inc(count)
 
 
 make = PreemptionFeature

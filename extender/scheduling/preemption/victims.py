@@ -15,6 +15,8 @@ from itertools import combinations
 from math import comb
 from typing import Final, NamedTuple
 
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.state import ManagerState
 from extender.scheduling.preemption.running_pods import RunningPod, importance
 
 MAX_SETS: Final = 255
@@ -131,3 +133,20 @@ def _reprieve(taken: PodSet, cost: CostOf, works: Works) -> PodSet:
         if rest and works(rest):
             taken = rest
     return taken
+
+
+def numa_nodes_of(kubelet: Kubelet, state: ManagerState, uid: str) -> int:
+    """The NUMA nodes on which a pod holds CPUs, memory or devices, raw bits."""
+    mask = 0
+    for cpus in state.cpu.entries.get(uid, {}).values():
+        mask |= kubelet.machine.numa_bits_of_cpus(cpus)
+    for blocks in state.memory.entries.get(uid, {}).values():
+        for block in blocks:
+            mask |= block.mask
+    for resources in state.devices.entries.get(uid, {}).values():
+        for resource, ids in resources.items():
+            known = state.devices.devices.get(resource, {})
+            for device_id in ids:
+                device = known.get(device_id)
+                mask |= (device.numa or 0) if device is not None else 0
+    return mask

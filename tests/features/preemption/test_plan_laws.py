@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.node_class import ClassTable
+from extender.features.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.kubelet.admission import admit, start_pod
 from extender.kubelet.config import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
@@ -22,7 +23,6 @@ from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.preemption import victims
-from extender.scheduling.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 from extender.scheduling.ranking.strategies import least_numa
 from extender.wire.pods import pod_from_json

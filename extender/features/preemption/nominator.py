@@ -12,6 +12,7 @@ from typing import Final
 from extender.cluster.nominations import Nomination
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
+from extender.features.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
@@ -21,7 +22,6 @@ from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector, refused_as
 from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 
 MAX_NOMINATIONS: Final = 8

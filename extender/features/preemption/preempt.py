@@ -10,50 +10,28 @@ Rules of this file
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
+from extender.api.service import Service
 from extender.cluster.node_class import NodeClass
-from extender.cluster.pods import PodRegistry
-from extender.cluster.store import NodeStore
-from extender.scheduling.cached_judge import CachedJudge
+from extender.features.preemption.nominator import Nominator
+from extender.features.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import INDIFFERENT, Judgement
-from extender.scheduling.nominator import Nominator
-from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
-from extender.scheduling.preemption.running_pods import RunningPods
 from extender.wire.preemption import PreemptionArgs
 
 LOG: Final = logging.getLogger(__name__)
 
 
-class PreemptMetrics(Protocol):
-    """Counts the answers of preempt."""
-
-    def preempted(self, results: Mapping[str, int]) -> None:
-        """How many candidates got each result: `kept`, `extended`, or the value of a `Veto`."""
-
-
 class Preempt:
-    """The verb. *seconds*: the longest time of one call. *clock*: seconds of a monotonic clock."""
+    """The verb. *count*: counts the candidates by result: `kept`, `extended`, or the value of a `Veto`."""
 
-    def __init__(
-        self,
-        seconds: float,
-        cluster: NodeStore,
-        pods: PodRegistry,
-        running: RunningPods,
-        judge: CachedJudge,
-        nominator: Nominator,
-        *,
-        metrics: PreemptMetrics,
-        clock: Callable[[], float],
-        offload: Offload,
-    ) -> None:
-        self._seconds, self._cluster, self._pods, self._running = seconds, cluster, pods, running
-        self._judge, self._nominator, self._metrics = judge, nominator, metrics
-        self._clock, self._offload = clock, offload
+    def __init__(self, service: Service, nominator: Nominator, count: Callable[[Mapping[str, int]], None]) -> None:
+        known, self._seconds = service.known, service.settings.preempt_seconds
+        self._cluster, self._pods, self._running = known.nodes, known.pods, known.running
+        self._judge, self._nominator, self._count = service.judging, nominator, count
+        self._clock, self._offload = service.clock, service.offload
 
     async def preempt(self, args: PreemptionArgs) -> Mapping[str, Plan]:
         """The plan for each node on which evicting its victims makes room; other candidates are left out."""
@@ -101,7 +79,7 @@ class Preempt:
 
     def _report(self, args: PreemptionArgs, answers: Mapping[str, Plan | Veto]) -> None:
         """Count the answers, and log the vetoes."""
-        self._metrics.preempted(Counter(map(_result, answers.values())))
+        self._count(Counter(map(_result, answers.values())))
         vetoes = Counter(answer.value for answer in answers.values() if isinstance(answer, Veto))
         if vetoes:
             LOG.info("preemption vetoed pod=%s/%s nodes=%s", args.pod.namespace, args.pod.name, dict(vetoes))

@@ -9,9 +9,8 @@ Rules of this file
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
-from extender.cluster.node_class import NodeClass
+from extender.cluster.node_class import HYPOTHETICAL, NodeClass
 from extender.kubelet.admission import is_indifferent
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
@@ -21,9 +20,6 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
 
 States = tuple[ManagerState, ...]
-
-HYPOTHETICAL: Final = -1
-"""The id of a class that is judged once and not cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,15 @@ from typing import Any
 import pytest
 
 from extender.cluster.node_class import UNKNOWN, ClassTable
+from extender.features.preemption.plan import (
+    MAX_REPLAYS,
+    CandidateNode,
+    Plan,
+    Preemptor,
+    ReplayBudget,
+    Veto,
+    plan_preemption,
+)
 from extender.kubelet.admission import admit, release_pods
 from extender.kubelet.resolve import resolve
 from extender.replay.possible_states import PossibleStates
@@ -14,18 +23,8 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Action, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.plan import (
-    MAX_REPLAYS,
-    CandidateNode,
-    Plan,
-    Preemptor,
-    ReplayBudget,
-    Veto,
-    numa_nodes_of,
-    plan_preemption,
-)
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
-from extender.scheduling.preemption.victims import count_violations
+from extender.scheduling.preemption.victims import count_violations, numa_nodes_of
 from extender.scheduling.ranking.strategies import least_numa
 from extender.wire.pods import pod_from_json
 from extender.wire.preemption import DescribedPod, Proposal

@@ -3,13 +3,13 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from extender.features.preemption.cpu_lower_bound import CPUBound
 from extender.kubelet.admission import admit, release_pods
 from extender.kubelet.config import KubeletConfigError
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.verdict import Rejected
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.preemption.cpu_lower_bound import CPUBound
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import scenario_from_json
 from tests.replay.strategies import Json, scenarios

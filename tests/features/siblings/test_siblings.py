@@ -1,4 +1,4 @@
-"""What is assumed of nodes that have not reported. `tests/contract/test_new_nodes.py` has the same with watches."""
+"""What is assumed of nodes that have not reported. `test_new_nodes.py` has the same with watches."""
 
 from collections.abc import Mapping
 from dataclasses import replace

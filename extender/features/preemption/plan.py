@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from extender.cluster.node_class import UNKNOWN, NodeClass
+from extender.cluster.node_class import HYPOTHETICAL, UNKNOWN, NodeClass
+from extender.features.preemption.cpu_lower_bound import CPUBound
+from extender.features.preemption.nominated import admitted_states
 from extender.kubelet.admission import release_pods
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.cpu_lower_bound import CPUBound
-from extender.scheduling.preemption.nominated import HYPOTHETICAL, admitted_states
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod, importance
-from extender.scheduling.preemption.victims import OutOfReplaysError, cheapest_set, costing
+from extender.scheduling.preemption.victims import OutOfReplaysError, cheapest_set, costing, numa_nodes_of
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.preemption import Proposal
 
@@ -259,20 +259,3 @@ def _by_numa_node(kubelet: Kubelet, states: States, pods: list[RunningPod]) -> l
             places[uid] |= numa_nodes_of(kubelet, state, uid)
     groups = ([pod for pod in pods if places[pod.uid] >> numa & 1] for numa in kubelet.machine.numa_ids)
     return [group for group in groups if group]
-
-
-def numa_nodes_of(kubelet: Kubelet, state: ManagerState, uid: str) -> int:
-    """The NUMA nodes on which a pod holds CPUs, memory or devices, raw bits."""
-    mask = 0
-    for cpus in state.cpu.entries.get(uid, {}).values():
-        mask |= kubelet.machine.numa_bits_of_cpus(cpus)
-    for blocks in state.memory.entries.get(uid, {}).values():
-        for block in blocks:
-            mask |= block.mask
-    for resources in state.devices.entries.get(uid, {}).values():
-        for resource, ids in resources.items():
-            known = state.devices.devices.get(resource, {})
-            for device_id in ids:
-                device = known.get(device_id)
-                mask |= (device.numa or 0) if device is not None else 0
-    return mask

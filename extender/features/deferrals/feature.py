@@ -1,0 +1,34 @@
+"""Connects deferrals with filter and bind, and with the refusals that the watch of pods shows."""
+
+from extender.api.service import Service
+from extender.features.deferrals.left_out import Deferrals, JustRefused, StartingKubelets
+from extender.features.deferrals.totals_check import TotalsCheck
+from extender.kube.feed import Refused
+from extender.runtime.connection import ApiConnection, ConnectedFeature
+
+
+class DeferralsFeature(ConnectedFeature):
+    """See the package."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        known, clock, seconds = service.known, service.clock, service.settings.hold_back_seconds
+        self.objectors = [
+            JustRefused(service.records.refusals, clock),
+            StartingKubelets(known.nodes, known.link, clock),
+            Deferrals(seconds, clock),
+        ]
+        if service.settings.uncertainty.requires_certainty:
+            self.objectors.append(TotalsCheck(known.totals, known.pods, known.link, seconds, clock))
+
+    def connect(self, connection: ApiConnection) -> None:
+        """Note each pod that a kubelet has just refused."""
+        connection.on_refused.append(self._note)
+
+    def _note(self, refused: Refused) -> None:
+        self.service.records.refusals.note(
+            refused.node_name, refused.pod, refused.reason, refused.at, is_ours=refused.is_ours
+        )
+
+
+make = DeferralsFeature
