@@ -57,7 +57,8 @@ from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refusals import RecentRefusals
 from extender.scheduling.records.unjudged import UnjudgedClasses
-from extender.scheduling.scheduling import CallRecords, Effects, KnownCluster, SchedulingSettings, make_scheduling
+from extender.scheduling.scheduling import SchedulingSettings, make_scheduling
+from extender.scheduling.shared import CallRecords, Effects, KnownCluster, Shared
 from extender.workers.frames import WorkerSettings
 from extender.workers.pool import AskedQuestions, QuestionLimits
 
@@ -98,6 +99,7 @@ def make_service(
     records = CallRecords(
         decisions=DecisionLog(retired=known.nodes.classes.retired), barrier=barrier, refusals=refusals
     )
+    shared = Shared(known=known, judge=judging, records=records, effects=effects)
     service = Service(
         settings=settings,
         clock=clock,
@@ -106,7 +108,7 @@ def make_service(
         known=known,
         surroundings=surroundings,
         judging=judging,
-        scheduling=make_scheduling(_scheduling_settings(settings), known, judging, records, effects),
+        scheduling=make_scheduling(_scheduling_settings(settings), shared),
         records=records,
         audit=audit,
     )

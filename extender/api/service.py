@@ -20,7 +20,8 @@ from extender.scheduling.objections import Objector
 from extender.scheduling.offload import Offload
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
-from extender.scheduling.scheduling import CallRecords, KnownCluster, Scheduling
+from extender.scheduling.scheduling import Scheduling
+from extender.scheduling.shared import CallRecords, KnownCluster
 
 
 class ContextSource(Protocol):

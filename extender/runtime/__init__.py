@@ -1,1 +1,1 @@
-"""Long-running work at the edge: the API server's watches, leadership, requeueing, the HTTP server."""
+"""Long-running work at the edge: the API server's watches, leadership, the HTTP server."""

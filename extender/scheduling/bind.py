@@ -12,9 +12,8 @@ Rules of this file
 - This service learns of a pod's end some time after it. If the end of any single other pod would make the kubelet
   refuse this one, the pod is deferred for up to `defer_seconds`, and filter offers it other nodes. Just after an outage
   of the API server such ends are many, and the pod is deferred until kubelets have reported them.
-- On its nominated node a pod waits within the call, up to `wait_seconds`, while only leaving pods are in its way: after
-  an error kube-scheduler would clear the nomination, and other pods could take the room. A pod also waits where an
-  objector expects that its reason passes soon. Few calls wait at a time.
+- A pod waits within the call, up to `wait_seconds`, where an objector expects that the reason passes soon. Few calls wait
+  at a time.
 - What the node's pods in flight and this one lead to can take long to compute (`late_projections`). The call waits for
   it, up to `judge_seconds` before and after the room is reserved; then the pod is refused for now.
 - A node whose kubelet is stopped or has just started takes no replayed pod, for a bounded time.
@@ -22,16 +21,12 @@ Rules of this file
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from extender.cluster.pods import PodRegistry
-from extender.cluster.store import NodeStore
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS, MAX_EXITS
 from extender.replay.pod import Pod
-from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.binder import (
     BY_ADMISSION_CHECK,
     RETRY,
@@ -43,13 +38,12 @@ from extender.scheduling.binder import (
     NotBound,
     PodBound,
 )
-from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.locks import NodeLocks, SharedBudget, WaitingPlaces
-from extender.scheduling.objections import BindCall, Objector
-from extender.scheduling.offload import Offload
+from extender.scheduling.objections import BindCall
 from extender.scheduling.placement_annotation import ANNOTATION, placement_annotation
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.reservation import Reservation
+from extender.scheduling.shared import Shared
 from extender.wire.binding import ExtenderBindingArgs
 
 LOG: Final = logging.getLogger(__name__)
@@ -91,24 +85,13 @@ class ExitRisk(Enum):
 
 
 class Bind:
-    """The verb. *clock*: seconds of a monotonic clock; *sleep*: waits for that many."""
+    """The verb."""
 
-    def __init__(
-        self,
-        settings: BindSettings,
-        cluster: NodeStore,
-        pods: PodRegistry,
-        link: ApiServerLink,
-        judge: CachedJudge,
-        objectors: Sequence[Objector],
-        *,
-        clock: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]],
-        offload: Offload,
-    ) -> None:
-        self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
-        self._judge, self._objectors, self._clock = judge, objectors, clock
-        self._sleep, self._offload = sleep, offload
+    def __init__(self, settings: BindSettings, shared: Shared) -> None:
+        known, effects = shared.known, shared.effects
+        self._settings, self._cluster, self._pods, self._link = settings, known.nodes, known.pods, known.link
+        self._judge, self._objectors, self._clock = shared.judge, shared.objectors, effects.clock
+        self._sleep, self._offload = effects.sleep, effects.offload
         self._locks = NodeLocks()
         self._waiting = WaitingPlaces()
         self._admissions = SharedBudget(MAX_EXIT_ADMISSIONS, MAX_EXITS)

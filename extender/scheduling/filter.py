@@ -6,17 +6,13 @@ Rules of this file
 - Filter has its own deadline, so that kube-scheduler always receives the reason. Judgements made until then are kept.
 """
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from extender.cluster.pods import KnownPod, PodRegistry
-from extender.cluster.store import NodeStore
+from extender.cluster.pods import KnownPod
 from extender.kubelet.verdict import Certainty
 from extender.replay.demand import Demand
-from extender.scheduling.api_link import ApiServerLink
-from extender.scheduling.barrier import Barrier
-from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
+from extender.scheduling.cached_judge import NodeAnswers, NotReadyError
 from extender.scheduling.feasibility import (
     PASSED,
     Filtered,
@@ -25,19 +21,13 @@ from extender.scheduling.feasibility import (
     with_resolvable,
 )
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.objections import FilterCall, Objector
+from extender.scheduling.objections import FilterCall
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.records.decisions import DecisionLog, call_about
+from extender.scheduling.records.decisions import call_about
+from extender.scheduling.shared import Shared
 from extender.wire.scheduler import SchedulerArgs
 
 EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
-
-
-class FilterMetrics(Protocol):
-    """Counts the answers of filter."""
-
-    def filtered(self, counts: Mapping[tuple[str, Certainty], int]) -> None:
-        """How many candidates got each answer; see `filtered_by_answers`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,25 +44,13 @@ class FilterSettings:
 
 
 class Filter:
-    """The verb. *clock*: seconds of a monotonic clock."""
+    """The verb."""
 
-    def __init__(
-        self,
-        settings: FilterSettings,
-        cluster: NodeStore,
-        pods: PodRegistry,
-        link: ApiServerLink,
-        judge: CachedJudge,
-        barrier: Barrier,
-        decisions: DecisionLog,
-        objectors: Sequence[Objector],
-        *,
-        metrics: FilterMetrics,
-        clock: Callable[[], float],
-    ) -> None:
-        self._settings, self._cluster, self._pods, self._link = settings, cluster, pods, link
-        self._judge, self._barrier, self._decisions = judge, barrier, decisions
-        self._objectors, self._metrics, self._clock = objectors, metrics, clock
+    def __init__(self, settings: FilterSettings, shared: Shared) -> None:
+        known, records, effects = shared.known, shared.records, shared.effects
+        self._settings, self._cluster, self._pods, self._link = settings, known.nodes, known.pods, known.link
+        self._judge, self._barrier, self._decisions = shared.judge, records.barrier, records.decisions
+        self._objectors, self._metrics, self._clock = shared.objectors, effects.metrics, effects.clock
 
     async def filter(self, args: SchedulerArgs) -> Filtered:
         """Separate the candidates into feasible and refused ones.

@@ -1,14 +1,13 @@
 """The prioritize verb: the score of each candidate."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from extender.scheduling.cached_judge import CachedJudge
-from extender.scheduling.objections import Objector, ScoreCall
-from extender.scheduling.records.decisions import DecisionLog, call_about
+from extender.scheduling.objections import ScoreCall
+from extender.scheduling.records.decisions import call_about
 from extender.scheduling.scoring import MAX_SCORE, scale_of, score_of_one
+from extender.scheduling.shared import Shared
 from extender.wire.scheduler import HostScores, SchedulerArgs
 
 
@@ -18,17 +17,9 @@ class Prioritize:
     The merits are computed here, and not in filter: only for nodes that passed.
     """
 
-    def __init__(
-        self,
-        judge: CachedJudge,
-        decisions: DecisionLog,
-        objectors: Sequence[Objector],
-        *,
-        seconds: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self._judge, self._decisions, self._objectors = judge.ranking, decisions, objectors
-        self._seconds, self._clock = seconds, clock
+    def __init__(self, seconds: float, shared: Shared) -> None:
+        self._judge, self._decisions = shared.judge.ranking, shared.records.decisions
+        self._objectors, self._seconds, self._clock = shared.objectors, seconds, shared.effects.clock
 
     async def prioritize(self, args: SchedulerArgs) -> HostScores:
         """The score of each candidate, 0 to 10.

@@ -1,32 +1,18 @@
-"""The four verbs of a scheduler extender as one object, and the function that creates it."""
+"""The verbs of a scheduler extender as one object, and the function that creates it."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from extender.cluster.namespace_demands import NamespaceDemands
-from extender.cluster.pods import PodRegistry
-from extender.cluster.store import NodeStore
-from extender.scheduling.api_link import ApiServerLink
-from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import Bind, BindSettings
-from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics
-from extender.scheduling.filter import Filter, FilterMetrics, FilterSettings
-from extender.scheduling.node_totals import NodeTotals
+from extender.scheduling.filter import Filter, FilterSettings
 from extender.scheduling.objections import Objector
-from extender.scheduling.offload import Offload
-from extender.scheduling.preemption.running_pods import LateRunningPods
 from extender.scheduling.prioritize import Prioritize
-from extender.scheduling.records.decisions import DecisionLog
-from extender.scheduling.records.refusals import RecentRefusals
+from extender.scheduling.shared import Shared
 from extender.wire.preemption import PreemptionArgs
 from extender.wire.scheduler import SchedulerArgs
 
 Args = TypeVar("Args", SchedulerArgs, PreemptionArgs)
-
-
-class SchedulingMetrics(JudgeMetrics, FilterMetrics, Protocol):
-    """Everything that the verbs count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,40 +21,6 @@ class SchedulingSettings:
 
     filter: FilterSettings
     bind: BindSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownCluster:
-    """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and labels of namespaces."""
-
-    nodes: NodeStore
-    pods: PodRegistry
-    running: LateRunningPods
-    totals: NodeTotals
-    link: ApiServerLink
-    demands: NamespaceDemands
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRecords:
-    """Records of calls, for explanations and for the next filter call, and of pods that kubelets have just refused."""
-
-    decisions: DecisionLog
-    barrier: Barrier
-    refusals: RecentRefusals
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effects:
-    """The effects that the verbs need. `clock`: seconds of a monotonic clock; `sleep` waits for that many.
-
-    `offload` runs work off the event loop.
-    """
-
-    clock: Callable[[], float]
-    sleep: Callable[[float], Awaitable[None]]
-    offload: Offload
-    metrics: SchedulingMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,41 +42,12 @@ class Scheduling:
         return args if pod is args.pod else replace(args, pod=pod)
 
 
-def make_scheduling(
-    settings: SchedulingSettings,
-    known: KnownCluster,
-    judge: CachedJudge,
-    records: CallRecords,
-    effects: Effects,
-) -> Scheduling:
-    """The verbs over *known*, which share *judge*."""
-    clock, offload, metrics = effects.clock, effects.offload, effects.metrics
-    objectors: list[Objector] = []
+def make_scheduling(settings: SchedulingSettings, shared: Shared) -> Scheduling:
+    """The verbs."""
     return Scheduling(
-        demands=known.demands,
-        objectors=objectors,
-        filter=Filter(
-            settings.filter,
-            known.nodes,
-            known.pods,
-            known.link,
-            judge,
-            records.barrier,
-            records.decisions,
-            objectors,
-            metrics=metrics,
-            clock=clock,
-        ),
-        prioritize=Prioritize(judge, records.decisions, objectors, seconds=settings.filter.seconds, clock=clock),
-        bind=Bind(
-            settings.bind,
-            known.nodes,
-            known.pods,
-            known.link,
-            judge,
-            objectors,
-            clock=clock,
-            sleep=effects.sleep,
-            offload=offload,
-        ),
+        demands=shared.known.demands,
+        objectors=shared.objectors,
+        filter=Filter(settings.filter, shared),
+        prioritize=Prioritize(settings.filter.seconds, shared),
+        bind=Bind(settings.bind, shared),
     )

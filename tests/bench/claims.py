@@ -13,6 +13,7 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +26,11 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.features.claims.devices import DynamicDevices, PublishedDevices
 from extender.features.claims.ranking import ClaimRanking
+from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.questions.dynamic_devices import DynamicDevice
+from extender.scheduling.objections import Objector
 from extender.scheduling.prioritize import Prioritize
-from extender.scheduling.records.decisions import DecisionLog
+from extender.scheduling.shared import Effects, Shared
 from extender.wire.scheduler import parse_args
 from tests.bench.states import own_states
 from tests.observations import observation_of
@@ -53,9 +56,12 @@ async def measure(count: int, console: Console) -> None:
         devices.set_slice(name, published)
     devices.complete = True
     ranking = ClaimRanking(devices, asyncio.to_thread, clock=service.clock)
-    off, on = (
-        Prioritize(service.judging, DecisionLog(), each, seconds=60, clock=service.clock) for each in ((), (ranking,))
-    )  # the judgements are shared
+    effects = Effects(
+        clock=service.clock, sleep=asyncio.sleep, offload=asyncio.to_thread, metrics=SchedulerMetrics(service.metrics)
+    )
+    shared = Shared(known=service.known, judge=service.judging, records=service.records, effects=effects)
+    asked: Sequence[list[Objector]] = ([], [ranking])
+    off, on = (Prioritize(60, replace(shared, objectors=each)) for each in asked)  # the judgements are shared
     table = Table(title=f"prioritize, {count} nodes in {count} states: CPU ms of a call")
     for heading in ("pod", "request", "off", "on", "x off"):
         table.add_column(heading, justify="left" if heading in ("pod", "request") else "right")

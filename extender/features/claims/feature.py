@@ -19,7 +19,7 @@ class ClaimsFeature(ConnectedFeature):
         super().__init__(service)
         self.devices: Final = DynamicDevices()
         self.objectors = (
-            ClaimCheck(service.known.nodes, self.devices, service.offload, clock=service.clock),
+            ClaimCheck(service, self.devices),
             ClaimRanking(self.devices, service.offload, clock=service.clock),
         )
 

@@ -19,15 +19,15 @@ Rules of this file
   filter avoids the node for the pod for `AVOID_SECONDS`, as long as another node is feasible.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
 from extender.cluster.pods import KnownPod
-from extender.cluster.store import NodeStore
 from extender.features.claims.devices import DynamicDevices
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
@@ -42,7 +42,6 @@ from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.feasibility import Filtered, avoid, newly_refused, with_feasible, without
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector
-from extender.scheduling.offload import Offload
 from extender.scheduling.reasons import RefusalReason
 
 MAX_NODES: Final = 64
@@ -58,12 +57,11 @@ NOT_ALLOCATED: Final = NotBound(
 
 
 class ClaimCheck(Objector):
-    """Checks the claims of pods that demand alignment. *clock*: seconds."""
+    """Checks the claims of pods that demand alignment."""
 
-    def __init__(
-        self, cluster: NodeStore, devices: DynamicDevices, offload: Offload, *, clock: Callable[[], float]
-    ) -> None:
-        self._cluster, self._devices, self._offload, self._clock = cluster, devices, offload, clock
+    def __init__(self, service: Service, devices: DynamicDevices) -> None:
+        self._cluster, self._devices = service.known.nodes, devices
+        self._offload, self._clock = service.offload, service.clock
         self._tried: BoundedMap[str, BoundedMap[str, float]] = BoundedMap(MAX_TRIED)
         """When bind refused the devices of a pod, by its UID and the node."""
 

@@ -8,7 +8,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 
 class DeferralsFeature(ConnectedFeature):
-    """See the package."""
+    """Nodes that are not ready, and nodes that have just refused a pod like this one."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)

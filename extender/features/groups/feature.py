@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from extender.api.service import Service
 from extender.features.groups.feed import GroupFeed, group_of_record, sized_objects
 from extender.features.groups.objector import Gangs
-from extender.features.groups.record import GangSettings, GroupState
+from extender.features.groups.record import GroupState
 from extender.features.groups.routes import groups_router
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.groups import apis_of
@@ -20,22 +20,7 @@ class GroupsFeature(ConnectedFeature):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        settings, known = service.settings, service.known
-        self.gangs: Final = Gangs(
-            GangSettings(
-                hold_seconds=settings.gang_hold_seconds,
-                rest_seconds=settings.gang_rest_seconds,
-                max_pods=settings.gang_max_pods,
-                plan_seconds=settings.filter_seconds / 2,
-                defer_seconds=settings.hold_back_seconds,
-            ),
-            known.nodes,
-            known.pods,
-            service.judging,
-            known.totals,
-            clock=service.clock,
-            offload=service.offload,
-        )
+        self.gangs: Final = Gangs(service)
         self.objectors = (self.gangs,)
 
     def routers(self) -> Iterable[APIRouter]:

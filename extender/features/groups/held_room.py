@@ -16,19 +16,17 @@ from itertools import islice
 from math import ceil
 from typing import Final, TypeVar
 
+from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import UNKNOWN
-from extender.cluster.store import NodeStore
 from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, HeldPlace, Hold, Key
 from extender.features.groups.rows import Candidate, fit_together, numa_nodes_of_places, outlast_exits
 from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
-from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge
+from extender.scheduling.cached_judge import MAX_AT_ONCE
 from extender.scheduling.feasibility import Filtered, without
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.node_totals import NodeTotals
-from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import LOOP_STEPS
@@ -57,20 +55,11 @@ MAX_SHOWN: Final = 64
 
 
 class HeldRoom:
-    """Keeps single pods away from held places. *clock*: seconds of a monotonic clock."""
+    """Keeps single pods away from held places."""
 
-    def __init__(
-        self,
-        groups: Groups,
-        cluster: NodeStore,
-        judge: CachedJudge,
-        totals: NodeTotals,
-        *,
-        clock: Callable[[], float],
-        offload: Offload,
-    ) -> None:
-        self._groups, self._cluster, self._judge, self._totals = groups, cluster, judge, totals
-        self._clock, self._offload = clock, offload
+    def __init__(self, groups: Groups, service: Service) -> None:
+        self._groups, self._cluster, self._totals = groups, service.known.nodes, service.known.totals
+        self._judge, self._clock, self._offload = service.judging, service.clock, service.offload
         self._known: dict[tuple[Hashable, _RoomKey], bool] = {}
         """Whether the pod of that shape takes the places; None: whether the places fit without it."""
         self._known_bytes = 0

@@ -17,14 +17,14 @@ Rules of this file
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from extender.api.service import Service
 from extender.bounded import BoundedMap
-from extender.cluster.pods import KnownPod, PodRegistry
-from extender.cluster.store import NodeStore
+from extender.cluster.pods import KnownPod
 from extender.features.groups.answers import only, only_place, refused_for_groups
 from extender.features.groups.groups import Groups
 from extender.features.groups.held_room import HeldRoom
@@ -40,11 +40,9 @@ from extender.scheduling.binder import (
     NotBound,
     PodBound,
 )
-from extender.scheduling.cached_judge import CachedJudge, NodeAnswers
+from extender.scheduling.cached_judge import NodeAnswers
 from extender.scheduling.feasibility import Filtered, refuse_all
-from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector
-from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import MAX_RESTING
@@ -74,24 +72,24 @@ KEEPING: Final = frozenset(
 
 
 class Gangs(Objector):
-    """Offers each pod of a group its place, and no other. *clock*: seconds of a monotonic clock."""
+    """Offers each pod of a group its place, and no other."""
 
-    def __init__(
-        self,
-        settings: GangSettings,
-        cluster: NodeStore,
-        pods: PodRegistry,
-        judge: CachedJudge,
-        totals: NodeTotals,
-        *,
-        clock: Callable[[], float],
-        offload: Offload,
-    ) -> None:
-        self.groups: Final = Groups(settings)
-        self._settings, self._cluster, self._pods, self._clock = settings, cluster, pods, clock
-        self._judge: Final = judge
-        self.room: Final = HeldRoom(self.groups, cluster, judge, totals, clock=clock, offload=offload)
-        self._search: Final = PlaceSearch(self.groups, self.room, judge, seconds=settings.plan_seconds, clock=clock)
+    def __init__(self, service: Service) -> None:
+        settings, known = service.settings, service.known
+        self._settings: Final = GangSettings(
+            hold_seconds=settings.gang_hold_seconds,
+            rest_seconds=settings.gang_rest_seconds,
+            max_pods=settings.gang_max_pods,
+            plan_seconds=settings.filter_seconds / 2,
+            defer_seconds=settings.hold_back_seconds,
+        )
+        self.groups: Final = Groups(self._settings)
+        self._cluster, self._pods, self._judge = known.nodes, known.pods, service.judging
+        self._clock: Final = service.clock
+        self.room: Final = HeldRoom(self.groups, service)
+        self._search: Final = PlaceSearch(
+            self.groups, self.room, self._judge, seconds=self._settings.plan_seconds, clock=self._clock
+        )
         self._planning = asyncio.Lock()
         self._resting: Final[BoundedMap[str, float]] = BoundedMap(MAX_RESTING)
         """Until when groups of a namespace are not planned, unless they are open."""

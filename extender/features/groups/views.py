@@ -10,7 +10,7 @@ from extender.features.groups.record import GroupRecord, GroupState
 from extender.kubelet.sets import iter_bits
 from extender.scheduling.preemption.victims import numa_nodes_of
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.scheduling import KnownCluster
+from extender.scheduling.shared import KnownCluster
 from extender.wire.group_conventions import CONVENTIONS, SIZE
 from extender.wire.groups import APIS, OBJECTS
 

@@ -24,10 +24,7 @@ class PreemptionFeature(ConnectedFeature):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        known = service.known
-        nominator = Nominator(
-            known.nodes, known.pods, service.judging.judge, clock=service.clock, offload=service.offload
-        )
+        nominator = Nominator(service)
         self.objectors = (nominator,)
         self.verb: Final = Preempt(service, nominator, self._count)
 

@@ -5,22 +5,20 @@ only waits for pods to leave is feasible, and the bind call waits. If filter ref
 pods on other nodes as soon as it saw no terminating victim on this one.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from extender.api.service import Service
 from extender.cluster.nominations import Nomination
-from extender.cluster.pods import KnownPod, PodRegistry
-from extender.cluster.store import NodeStore
+from extender.cluster.pods import KnownPod
 from extender.features.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.feasibility import Filtered, with_feasible, without
-from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector, refused_as
-from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 
@@ -36,17 +34,9 @@ NOT_FREE: Final = NotBound(f"{RefusalReason.PROMISED.text}; {RETRY}", BindFailur
 class Nominator(Objector):
     """Protects the room of nominated pods. Reads on the event loop, replays elsewhere."""
 
-    def __init__(
-        self,
-        cluster: NodeStore,
-        pods: PodRegistry,
-        judge: BoundedJudge,
-        *,
-        clock: Callable[[], float],
-        offload: Offload,
-    ) -> None:
-        self._cluster, self._pods, self._judge = cluster, pods, judge
-        self._clock, self._offload = clock, offload
+    def __init__(self, service: Service) -> None:
+        self._cluster, self._pods, self._judge = service.known.nodes, service.known.pods, service.judging.judge
+        self._clock, self._offload = service.clock, service.offload
 
     async def only_waits_for_leaving_pods(self, known: KnownPod, node_name: str) -> bool:
         """Whether the pod is nominated to the node, and is certain to be admitted once leaving pods are gone."""
