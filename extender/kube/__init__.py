@@ -1,4 +1,4 @@
-"""The only code that uses the Kubernetes client: watches, bindings, leases, reviews, node annotations.
+"""The only code that uses the Kubernetes client: watches, bindings, leases, reviews.
 
 Rules of this package
 - The official client provides configuration, credentials, TLS and the connection pool. JSON goes in and out as raw
@@ -9,6 +9,6 @@ Rules of this package
 - A refusal of the server is a value where a caller must decide on it (`binder`), and an `ApiError` elsewhere.
 - Clock and randomness are arguments. Nothing happens on import.
 
-`client` connects. `watch` lists and watches any resource. `pods`, `nodes`, `pdbs` say which parts of an object are
-kept. `binder`, `leases`, `reviews`, `node_annotations` write. The head of each module names the RBAC rule it needs.
+`client` connects. `watch` lists and watches any resource. `pods` and `nodes` say which parts of an object are
+kept. `binder`, `leases`, `reviews` write. The head of each module names the RBAC rule it needs.
 """

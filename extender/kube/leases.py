@@ -140,6 +140,14 @@ class Elector:
         """Whether this process will still be the leader in *seconds*, even if no further renewal succeeds."""
         return self._clock() + seconds < self._leads_until
 
+    def obstacle(self, seconds: float) -> str | None:
+        """Why a write that takes up to *seconds* must not start now; None if it may."""
+        if not self.leads:
+            return f"this extender stands by; the leader is {self.holder or 'not known yet'}"
+        if not self.leads_for(seconds):
+            return "the lease is not renewed: the API server does not answer in time"
+        return None
+
     @property
     def term(self) -> int:
         """Grows with each change of leader: writes with an older term are from a former leader."""

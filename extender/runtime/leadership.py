@@ -27,26 +27,6 @@ from extender.runtime.forwarding import Leader
 from extender.scheduling.binder import Leadership, Unelected
 
 
-class Elected:
-    """The `Leadership` of an extender that takes part in the election."""
-
-    def __init__(self, elector: Elector) -> None:
-        self._elector = elector
-
-    @property
-    def leads(self) -> bool:
-        """Whether this extender may write now."""
-        return self._elector.leads
-
-    def obstacle(self, seconds: float) -> str | None:
-        """Why a write that takes up to *seconds* must not start now; None if it may."""
-        if not self._elector.leads:
-            return f"this extender stands by; the leader is {self._elector.holder or 'not known yet'}"
-        if not self._elector.leads_for(seconds):
-            return "the lease is not renewed: the API server does not answer in time"
-        return None
-
-
 def lease_settings(settings: Settings) -> LeaseSettings:
     """The durations of the lease, and an identity of this process.
 
@@ -68,7 +48,7 @@ def lease_settings(settings: Settings) -> LeaseSettings:
 async def leadership(
     client: KubeClient, settings: Settings, lifecycle: Lifecycle, metrics: Metrics, clock: Callable[[], float]
 ) -> AsyncIterator[Leadership]:
-    """The leadership by the settings, while the context lasts: `Elected` with `lease: on`."""
+    """The leadership by the settings, while the context lasts: an `Elector` with `lease: on`."""
     if settings.lease == "off":
         yield Unelected()
         return
@@ -81,4 +61,4 @@ async def leadership(
             stack.callback(leader.close)
         elector.start()
         stack.push_async_callback(asyncio.to_thread, elector.stop)
-        yield Elected(elector)
+        yield elector

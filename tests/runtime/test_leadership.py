@@ -16,7 +16,7 @@ from extender.kube.access import plain
 from extender.kube.client import KubeClient
 from extender.kube.leases import JITTER, Elector
 from extender.runtime import api_server
-from extender.runtime.leadership import Elected, lease_settings
+from extender.runtime.leadership import lease_settings
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.binder import BindFailure, Binding, BindOutcome, GatedBinder, Leadership, NotBound, PodBound
 from extender.wire.binding import ExtenderBindingArgs
@@ -69,8 +69,8 @@ def test_only_the_leader_binds(client: KubeClient) -> None:
     second.step()
     binds = Counting()
 
-    assert asyncio.run(GatedBinder(binds, Elected(first), seconds=3.0).bind(BINDING)) == PodBound()
-    refused = asyncio.run(GatedBinder(binds, Elected(second), seconds=3.0).bind(BINDING))
+    assert asyncio.run(GatedBinder(binds, first, seconds=3.0).bind(BINDING)) == PodBound()
+    refused = asyncio.run(GatedBinder(binds, second, seconds=3.0).bind(BINDING))
     assert isinstance(refused, NotBound)
     assert refused.failure is BindFailure.STANDBY
     assert first.holder in refused.reason
@@ -119,7 +119,7 @@ def test_a_call_that_had_to_wait_is_not_sent_by_a_former_leader(client: KubeClie
     elector.step()
     binds = Counting()
     binds.go_on.clear()
-    leader = GatedBinder(binds, Elected(elector), seconds=3.0, at_once=2)
+    leader = GatedBinder(binds, elector, seconds=3.0, at_once=2)
 
     async def storm() -> list[BindOutcome]:
         calls = [asyncio.ensure_future(leader.bind(replace(BINDING, name=f"p{i}"))) for i in range(6)]
@@ -144,7 +144,7 @@ def test_nothing_is_sent_that_could_outlast_the_leadership(client: KubeClient) -
     elector = Elector(client, lease_settings(LEASE), clock=lambda: seconds[0])
     elector.step()
     binds = Counting()
-    leader = GatedBinder(binds, Elected(elector), seconds=3.0)
+    leader = GatedBinder(binds, elector, seconds=3.0)
 
     seconds[0] = 6.9
     assert asyncio.run(leader.bind(BINDING)) == PodBound()

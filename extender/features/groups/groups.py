@@ -26,9 +26,9 @@ from math import inf
 from typing import Final
 
 from extender.bounded import BoundedMap
+from extender.config.settings import Settings
 from extender.features.groups.record import (
     OPEN_HOLDS,
-    GangSettings,
     GroupRecord,
     HeldPlace,
     HeldPlan,
@@ -53,7 +53,7 @@ _LOOKED_AT: Final = 100
 class Groups:
     """The groups of pods that are known, with the places that are held for them."""
 
-    def __init__(self, settings: GangSettings) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings: Final = settings
         self.templates: Final = Templates()
         self.held: dict[str, list[Hold]] = {}
@@ -97,7 +97,7 @@ class Groups:
         return None if key is None else self._records.get(key)
 
     def _within_limit(self, size: int) -> int:
-        return size if size <= self.settings.max_pods else 0
+        return size if size <= self.settings.gang_max_pods else 0
 
     def _stated_size(self, group: Group) -> int:
         return group.size or (self._sizes.get(group.object_key, 0) if group.object_key is not None else 0)
@@ -175,7 +175,7 @@ class Groups:
             self._released.update(place.node_name for place in record.spare)
         self.claim(record, uid, plan.own, now)
         if record.is_open:
-            record.hold_until = min(record.open_until, now + self.settings.hold_seconds)
+            record.hold_until = min(record.open_until, now + self.settings.gang_hold_seconds)
 
     def lose(self, record: GroupRecord, uid: str, now: float) -> None:
         """Drop the pod's place, because it no longer fits. The pod needs another one."""
@@ -215,7 +215,9 @@ class Groups:
         if may_be_bound or record.sending or record.bound or not record.is_opened:
             return
         record.is_opened, record.open_until = False, inf
-        record.hold_until = min(now, record.held_since + self.settings.hold_seconds) + self.settings.hold_seconds
+        record.hold_until = (
+            min(now, record.held_since + self.settings.gang_hold_seconds) + self.settings.gang_hold_seconds
+        )
         self._update(record, now)
 
     def bind(self, record: GroupRecord, uid: str, node_name: str, now: float) -> None:
@@ -260,7 +262,7 @@ class Groups:
     def resting(self, now: float) -> Collection[str]:
         """Nodes on which no group may hold a further place now, unless it is open."""
         self._resting = {name: until for name, until in self._resting.items() if now < until}
-        longest = self.settings.hold_seconds
+        longest = self.settings.gang_hold_seconds
         return self._resting.keys() | {name for name, since in self._held_since.items() if now - since >= longest}
 
     def released(self) -> set[str]:
@@ -278,10 +280,10 @@ class Groups:
                 self.give_back(record, now)
                 continue
             record.spare = []
-            self.forget_unseen(record, now, self.settings.hold_seconds)
+            self.forget_unseen(record, now, self.settings.gang_hold_seconds)
             if record.has_places:
                 seen_at = min(place.seen_at for place in record.claims.values())
-                record.hold_until = min(record.open_until, max(now + 1.0, seen_at + self.settings.hold_seconds))
+                record.hold_until = min(record.open_until, max(now + 1.0, seen_at + self.settings.gang_hold_seconds))
             self._update(record, now)
         self._forget_idle(now)
         self._due = min((holder.hold_until for holder in self._holders.values()), default=inf)
@@ -329,13 +331,13 @@ class Groups:
         """Start the time for which the group holds places, if it does not run yet."""
         if record.hold_until < inf:
             return
-        record.held_since, record.hold_until = now, now + self.settings.hold_seconds
+        record.held_since, record.hold_until = now, now + self.settings.gang_hold_seconds
         if record.is_open:
             self._prolong(record, now)
 
     def _prolong(self, record: GroupRecord, now: float) -> None:
         """Start the times of an open group anew."""
-        hold_seconds = self.settings.hold_seconds
+        hold_seconds = self.settings.gang_hold_seconds
         record.hold_until, record.open_until = now + hold_seconds, now + OPEN_HOLDS * hold_seconds
 
     def _update(self, record: GroupRecord, now: float, used: str | None = None) -> None:
@@ -393,5 +395,5 @@ class Groups:
 
     def _rest(self, since: float, now: float) -> float:
         """How long a node or a group rests, if it held places from *since* to *now*."""
-        held_seconds = min(now - since, self.settings.hold_seconds)
-        return held_seconds * self.settings.rest_seconds / self.settings.hold_seconds
+        held_seconds = min(now - since, self.settings.gang_hold_seconds)
+        return held_seconds * self.settings.gang_rest_seconds / self.settings.gang_hold_seconds

@@ -29,7 +29,7 @@ from extender.features.groups.answers import only, only_place, refused_for_group
 from extender.features.groups.groups import Groups
 from extender.features.groups.held_room import HeldRoom
 from extender.features.groups.place_search import PlaceSearch, Wanted, wanted_of
-from extender.features.groups.record import GangSettings, GroupRecord, HeldPlace, Hold, Member, Unfit
+from extender.features.groups.record import GroupRecord, HeldPlace, Hold, Member, Unfit
 from extender.replay.pod import Pod
 from extender.scheduling.binder import (
     BY_ADMISSION_CHECK,
@@ -75,20 +75,14 @@ class Gangs(Objector):
     """Offers each pod of a group its place, and no other."""
 
     def __init__(self, service: Service) -> None:
-        settings, known = service.settings, service.known
-        self._settings: Final = GangSettings(
-            hold_seconds=settings.gang_hold_seconds,
-            rest_seconds=settings.gang_rest_seconds,
-            max_pods=settings.gang_max_pods,
-            plan_seconds=settings.filter_seconds / 2,
-            defer_seconds=settings.hold_back_seconds,
-        )
+        known, self._settings = service.known, service.settings
         self.groups: Final = Groups(self._settings)
         self._cluster, self._pods, self._judge = known.nodes, known.pods, service.judging
         self._clock: Final = service.clock
+        self._plan_seconds: Final = self._settings.filter_seconds / 2
         self.room: Final = HeldRoom(self.groups, service)
         self._search: Final = PlaceSearch(
-            self.groups, self.room, self._judge, seconds=self._settings.plan_seconds, clock=self._clock
+            self.groups, self.room, self._judge, seconds=self._plan_seconds, clock=self._clock
         )
         self._planning = asyncio.Lock()
         self._resting: Final[BoundedMap[str, float]] = BoundedMap(MAX_RESTING)
@@ -235,7 +229,7 @@ class Gangs(Objector):
         if not record.is_open:
             if pod.uid not in record.claims:
                 groups.give_back(record, now)
-            if (seconds := now - started) > LONG_SHARE * self._settings.plan_seconds:
+            if (seconds := now - started) > LONG_SHARE * self._plan_seconds:
                 self._resting[record.key[1]] = now + PAUSE_SHARE * seconds
             record.unfit = Unfit(
                 fit=found.fit,
@@ -282,7 +276,7 @@ class Gangs(Objector):
         if not fits:
             groups.give_back(record, self._clock())
             return UNFIT
-        if not lasts and self._clock() - groups.note_unsettled(record, now) < self._settings.defer_seconds:
+        if not lasts and self._clock() - groups.note_unsettled(record, now) < self._settings.hold_back_seconds:
             return UNSETTLED
         return None if record.is_complete else INCOMPLETE
 

@@ -35,22 +35,6 @@ class GroupState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GangSettings:
-    """`hold_seconds`, `rest_seconds`, `max_pods`: see the rules of `groups`.
-
-    `plan_seconds`: the longest time for one plan.
-
-    `defer_seconds`: for how long no pod is bound if the end of another pod could leave one of them without a place.
-    """
-
-    hold_seconds: float
-    rest_seconds: float
-    max_pods: int
-    plan_seconds: float
-    defer_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """A place that is held. `uid`: the pod that claims it, "" if it is spare. `is_open`: whether its group is open."""
 

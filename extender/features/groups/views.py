@@ -77,7 +77,7 @@ def note_of(record: GroupRecord, groups: Groups, watched: Collection[str], now: 
     """What the group waits for, or why its pods are judged one by one. Empty: nothing."""
     state = record.state
     if state is GroupState.SINGLE:
-        return _why_single(record, groups.settings.max_pods, watched)
+        return _why_single(record, groups.settings.gang_max_pods, watched)
     if state is GroupState.WAITING:
         return _why_waiting(record, groups, now)
     if state is GroupState.HOLDING:

@@ -1,7 +1,8 @@
 """Nodes that kube-scheduler has nominated pods to (`status.nominatedNodeName`), as filter, bind and preempt see them.
 
 What kube-scheduler does after each answer decides what filter answers (`docs/preemption.md`). A nominated node that
-only waits for pods to leave is feasible, and the bind call waits. If filter refused it, kube-scheduler would preempt
+only waits for pods to leave is feasible, and the bind call waits: after an error kube-scheduler would clear the
+nomination, and other pods could take the room. If filter refused it, kube-scheduler would preempt
 pods on other nodes as soon as it saw no terminating victim on this one.
 """
 

@@ -5,9 +5,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.config.settings import Settings
 from extender.features.groups import groups as module
 from extender.features.groups.groups import MAX_HOLDING, Groups
-from extender.features.groups.record import OPEN_HOLDS, GangSettings, HeldPlace, HeldPlan
+from extender.features.groups.record import OPEN_HOLDS, HeldPlace, HeldPlan
 from extender.scheduling.pod_shape import PodShape
 from extender.wire.groups import Group
 from extender.wire.pods import pod_from_json
@@ -36,9 +37,7 @@ class Story:
     """The records, and the time."""
 
     def __init__(self) -> None:
-        self.groups = Groups(
-            GangSettings(hold_seconds=30, rest_seconds=60, max_pods=4, plan_seconds=1, defer_seconds=1)
-        )
+        self.groups = Groups(Settings(port=0, gang_hold_seconds=30, gang_rest_seconds=60, gang_max_pods=4))
         self.now = 1000.0
 
     def play(self, kind: str, *values: Any) -> None:
@@ -121,7 +120,7 @@ def test_records_are_consistent_and_everything_is_given_back_in_time(steps: list
 @given(st.lists(st.tuples(st.integers(0, 40), UIDS), max_size=60))
 def test_groups_are_bounded_in_number(steps: list[tuple[int, str]]) -> None:
     """At the limit of 12 groups. One that holds places stays."""
-    groups = Groups(GangSettings(hold_seconds=30, rest_seconds=60, max_pods=4, plan_seconds=1, defer_seconds=1))
+    groups = Groups(Settings(port=0, gang_hold_seconds=30, gang_rest_seconds=60, gang_max_pods=4))
     limit, module.MAX_GROUPS = module.MAX_GROUPS, 12  # type: ignore[misc]
     try:
         for number, uid in steps:
