@@ -12,8 +12,8 @@ Rules of this file
 - This service learns of a pod's end some time after it. If the end of any single other pod would make the kubelet
   refuse this one, the pod is deferred for up to `defer_seconds`, and filter offers it other nodes. Just after an outage
   of the API server such ends are many, and the pod is deferred until kubelets have reported them.
-- A pod waits within the call, up to `wait_seconds`, where an objector expects that the reason passes soon. Few calls wait
-  at a time.
+- A pod waits within the call, up to `wait_seconds`, where an objector expects that the reason passes soon. Few calls
+  wait at a time.
 - What the node's pods in flight and this one lead to can take long to compute (`late_projections`). The call waits for
   it, up to `judge_seconds` before and after the room is reserved; then the pod is refused for now.
 - A node whose kubelet is stopped or has just started takes no replayed pod, for a bounded time.

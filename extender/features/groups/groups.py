@@ -215,9 +215,8 @@ class Groups:
         if may_be_bound or record.sending or record.bound or not record.is_opened:
             return
         record.is_opened, record.open_until = False, inf
-        record.hold_until = (
-            min(now, record.held_since + self.settings.gang_hold_seconds) + self.settings.gang_hold_seconds
-        )
+        hold_seconds = self.settings.gang_hold_seconds
+        record.hold_until = min(now, record.held_since + hold_seconds) + hold_seconds
         self._update(record, now)
 
     def bind(self, record: GroupRecord, uid: str, node_name: str, now: float) -> None:

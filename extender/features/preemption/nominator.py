@@ -2,8 +2,8 @@
 
 What kube-scheduler does after each answer decides what filter answers (`docs/preemption.md`). A nominated node that
 only waits for pods to leave is feasible, and the bind call waits: after an error kube-scheduler would clear the
-nomination, and other pods could take the room. If filter refused it, kube-scheduler would preempt
-pods on other nodes as soon as it saw no terminating victim on this one.
+nomination, and other pods could take the room. If filter refused it, kube-scheduler would preempt pods on
+other nodes as soon as it saw no terminating victim on this one.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
