@@ -58,7 +58,7 @@ from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refusals import RecentRefusals
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scheduling import SchedulingSettings, make_scheduling
-from extender.scheduling.shared import CallRecords, Effects, KnownCluster, Shared
+from extender.scheduling.shared import CallRecords, Effects, KnownCluster, SharedParts
 from extender.workers.frames import WorkerSettings
 from extender.workers.pool import AskedQuestions, QuestionLimits
 
@@ -99,7 +99,7 @@ def make_service(
     records = CallRecords(
         decisions=DecisionLog(retired=known.nodes.classes.retired), barrier=barrier, refusals=refusals
     )
-    shared = Shared(known=known, judge=judging, records=records, effects=effects)
+    shared = SharedParts(known=known, judge=judging, records=records, effects=effects)
     service = Service(
         settings=settings,
         clock=clock,

@@ -43,7 +43,7 @@ from extender.scheduling.objections import BindCall
 from extender.scheduling.placement_annotation import ANNOTATION, placement_annotation
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.reservation import Reservation
-from extender.scheduling.shared import Shared
+from extender.scheduling.shared import SharedParts
 from extender.wire.binding import ExtenderBindingArgs
 
 LOG: Final = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class ExitRisk(Enum):
 class Bind:
     """The verb."""
 
-    def __init__(self, settings: BindSettings, shared: Shared) -> None:
+    def __init__(self, settings: BindSettings, shared: SharedParts) -> None:
         known, effects = shared.known, shared.effects
         self._settings, self._cluster, self._pods, self._link = settings, known.nodes, known.pods, known.link
         self._judge, self._objectors, self._clock = shared.judge, shared.objectors, effects.clock

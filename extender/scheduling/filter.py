@@ -24,7 +24,7 @@ from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import FilterCall
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import call_about
-from extender.scheduling.shared import Shared
+from extender.scheduling.shared import SharedParts
 from extender.wire.scheduler import SchedulerArgs
 
 EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
@@ -46,7 +46,7 @@ class FilterSettings:
 class Filter:
     """The verb."""
 
-    def __init__(self, settings: FilterSettings, shared: Shared) -> None:
+    def __init__(self, settings: FilterSettings, shared: SharedParts) -> None:
         known, records, effects = shared.known, shared.records, shared.effects
         self._settings, self._cluster, self._pods, self._link = settings, known.nodes, known.pods, known.link
         self._judge, self._barrier, self._decisions = shared.judge, records.barrier, records.decisions

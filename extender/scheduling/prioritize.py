@@ -7,7 +7,7 @@ import numpy as np
 from extender.scheduling.objections import ScoreCall
 from extender.scheduling.records.decisions import call_about
 from extender.scheduling.scoring import MAX_SCORE, scale_of, score_of_one
-from extender.scheduling.shared import Shared
+from extender.scheduling.shared import SharedParts
 from extender.wire.scheduler import HostScores, SchedulerArgs
 
 
@@ -17,7 +17,7 @@ class Prioritize:
     The merits are computed here, and not in filter: only for nodes that passed.
     """
 
-    def __init__(self, seconds: float, shared: Shared) -> None:
+    def __init__(self, seconds: float, shared: SharedParts) -> None:
         self._judge, self._decisions = shared.judge.ranking, shared.records.decisions
         self._objectors, self._seconds, self._clock = shared.objectors, seconds, shared.effects.clock
 

@@ -8,7 +8,7 @@ from extender.scheduling.bind import Bind, BindSettings
 from extender.scheduling.filter import Filter, FilterSettings
 from extender.scheduling.objections import Objector
 from extender.scheduling.prioritize import Prioritize
-from extender.scheduling.shared import Shared
+from extender.scheduling.shared import SharedParts
 from extender.wire.preemption import PreemptionArgs
 from extender.wire.scheduler import SchedulerArgs
 
@@ -42,7 +42,7 @@ class Scheduling:
         return args if pod is args.pod else replace(args, pod=pod)
 
 
-def make_scheduling(settings: SchedulingSettings, shared: Shared) -> Scheduling:
+def make_scheduling(settings: SchedulingSettings, shared: SharedParts) -> Scheduling:
     """The verbs."""
     return Scheduling(
         demands=shared.known.demands,

@@ -61,7 +61,7 @@ class Effects:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedParts:
     """What the verbs share. `objectors`: asked in this order; the composition adds them."""
 
     known: KnownCluster

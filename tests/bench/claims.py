@@ -30,7 +30,7 @@ from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.questions.dynamic_devices import DynamicDevice
 from extender.scheduling.objections import Objector
 from extender.scheduling.prioritize import Prioritize
-from extender.scheduling.shared import Effects, Shared
+from extender.scheduling.shared import Effects, SharedParts
 from extender.wire.scheduler import parse_args
 from tests.bench.states import own_states
 from tests.observations import observation_of
@@ -59,7 +59,7 @@ async def measure(count: int, console: Console) -> None:
     effects = Effects(
         clock=service.clock, sleep=asyncio.sleep, offload=asyncio.to_thread, metrics=SchedulerMetrics(service.metrics)
     )
-    shared = Shared(known=service.known, judge=service.judging, records=service.records, effects=effects)
+    shared = SharedParts(known=service.known, judge=service.judging, records=service.records, effects=effects)
     asked: Sequence[list[Objector]] = ([], [ranking])
     off, on = (Prioritize(60, replace(shared, objectors=each)) for each in asked)  # the judgements are shared
     table = Table(title=f"prioritize, {count} nodes in {count} states: CPU ms of a call")
