@@ -54,6 +54,11 @@ class FiledNodes:
         """The record of one node, with the class of its last read; None if there is no report of it. Cheap."""
         return self._records.get(name)
 
+    def __getitem__(self, name: str) -> NodeRecord:
+        """The record of a node that has one."""
+        self._file(name)
+        return self._records[name]
+
     def get(self, name: str) -> NodeRecord | None:
         """The record of one node; None if there is no report of it."""
         self._file(name)

@@ -64,8 +64,8 @@ class NodeStore:
         self._on_settled: Final = settled
         self._restarts: Final = restarts or Restarts()
         self._nodes: Final = FiledNodes(self._view, awaited_until)
-        self.classes: Final = self._nodes.classes
-        """For reading only."""
+        self.classes: Final = self._nodes.classes  # for reading only
+        self.await_report: Final = self._nodes.await_report
         self._no_pods: Final = PodTracker("", self._timeouts)
         self._trackers: dict[str, PodTracker] = {}
         """One for each node with a report or an event: a ledger can begin before the first report."""
@@ -74,7 +74,8 @@ class NodeStore:
         self._watching = Watching.NOT
         self._behind: list[str] = []
         """Nodes that do not show the state of the pod watch yet."""
-        self._score_only: set[str] = set()
+        self.score_only: Final[set[str]] = set()
+        """Nodes whose predictions do not count; for reading only."""
         kubelets: Final = Shared[str, Kubelet]()
         self.kubelet_with, self._shared_kubelet = kubelets.get, kubelets.of
         """The kubelet of an earlier report, by its digest; None if there is none. Any thread may call it."""
@@ -103,11 +104,6 @@ class NodeStore:
         """The last report of the node. Cheap: nothing is computed from it."""
         record = self._nodes.as_stored(name)
         return None if record is None else record.observation
-
-    def _filed(self, name: str) -> NodeRecord:
-        record = self._nodes.get(name)
-        assert record is not None  # the caller has put it there
-        return record
 
     def classes_of(self, names: Iterable[str]) -> list[NodeClass]:
         """The class of each name as of the last `expire`, in order; `UNKNOWN` or `AWAITED` for names never reported."""
@@ -169,7 +165,7 @@ class NodeStore:
         if observation is not held.observation:
             self._nodes.put(replace(held, observation=observation))
             self._reconcile(held.name, now)
-        return self._filed(held.name)
+        return self._nodes[held.name]
 
     def heartbeat(self, name: str, *, boot_id: str, sequence: int, digest: str, now: float) -> None:
         """Record that the current report is still valid.
@@ -222,21 +218,16 @@ class NodeStore:
         """Number of pods that are bound or being bound, and that no report shows yet."""
         return sum(len(tracker.ledger.admits) for tracker in self._trackers.values() if tracker.ledger.events)
 
-    @property
-    def score_only_count(self) -> int:
-        """Number of score-only nodes."""
-        return len(self._score_only)
-
     def is_admitted(self, name: str, uid: str) -> bool:
         """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
-        return name in self._score_only or self.pods_of(name).projection.is_admitted(uid)
+        return name in self.score_only or self.pods_of(name).projection.is_admitted(uid)
 
     def survives_sudden_exit(
         self, name: str, uid: str, now: float, max_admissions: int = MAX_EXIT_ADMISSIONS
     ) -> Callable[[], bool] | None:
         """See `NodeProjection.survives_sudden_exit`; None as well where no prediction counts."""
         record = self._nodes.as_stored(name)
-        if record is None or name in self._score_only or not record.observation.is_replayable:
+        if record is None or name in self.score_only or not record.observation.is_replayable:
             return None
         return self._trackers[name].projection.survives_sudden_exit(uid, now, max_admissions)
 
@@ -264,7 +255,7 @@ class NodeStore:
         before = projection.now
         self.apply(PodAssumed(name, pod), now=now)
         at_risk = NO_PODS if before is None else before.at_risk
-        return lambda: name in self._score_only or projection.is_safe(at_risk)
+        return lambda: name in self.score_only or projection.is_safe(at_risk)
 
     def starting(self, now: float) -> Collection[str]:
         """Nodes whose kubelets are stopped or have just started; see `restarts`."""
@@ -274,15 +265,11 @@ class NodeStore:
         """Every node that the API server has."""
         self.node_objects.set_existing(names, self._nodes, now)
 
-    def await_report(self, name: str, until: float) -> None:
-        """A new node, whose exporter may be about to start: until then it is `AWAITED` while nothing is known of it."""
-        self._nodes.await_report(name, until)
-
     def drop_node(self, name: str) -> None:
         """The node was deleted. A later node of the same name is another node."""
         self.node_objects.forget(name)
         self._trackers.pop(name, None)
-        self._score_only.discard(name)
+        self.score_only.discard(name)
         self._deadlines.forget(name)
         self._restarts.forget(name)
         self._nodes.drop(name)
@@ -318,10 +305,10 @@ class NodeStore:
         """
         if name not in self._nodes:
             raise UnknownNodeError(name)
-        if (name in self._score_only) is not score_only:
-            (self._score_only.add if score_only else self._score_only.discard)(name)
+        if (name in self.score_only) is not score_only:
+            (self.score_only.add if score_only else self.score_only.discard)(name)
             self._reconcile(name, now)
-        return self._filed(name)
+        return self._nodes[name]
 
     def expire(self, now: float) -> None:
         """Apply expired timeouts; the reads do not. Cost: one step for each node that changes."""
@@ -349,7 +336,7 @@ class NodeStore:
         self._deadlines.note_message(name, now)
         self._restarts.observe(observation, now)
         self._reconcile(name, now)
-        return self._filed(name)
+        return self._nodes[name]
 
     def _touch(self, held: NodeRecord, now: float) -> NodeRecord:
         """The current report still holds."""
@@ -358,7 +345,7 @@ class NodeStore:
         self._deadlines.note_message(held.name, now)
         if was_stale or self.pods_of(held.name).ledger.events:
             self._reconcile(held.name, now)
-        return self._filed(held.name)
+        return self._nodes[held.name]
 
     def _tracker(self, name: str) -> PodTracker:
         tracker = self._trackers.get(name)
@@ -408,6 +395,6 @@ class NodeStore:
         return NodeView(
             possible=possible,
             stale=not self._deadlines.is_fresh(name) or self._watching is Watching.SILENT or bool(unread),
-            score_only=name in self._score_only,
+            score_only=name in self.score_only,
             unread=unread,
         )

@@ -99,8 +99,7 @@ def play(
         for attack in attacks:
             attack.prepare(world)
         measured(world, lambda: None, 5.0)
-        windows = [measured(world, lambda: None, 5.0)[0] for _ in range(3)]
-        soak.idle_p99_ms = max(window.p99_ms for window in windows)
+        soak.idle_p99_ms = _idle_p99_ms(world)
         soak.before_mib = memory_mib(family_of(world.extender.pid))
         said(f"idle: p99 {soak.idle_p99_ms:.0f} ms, {soak.before_mib:.0f} MiB")
         stop = threading.Event()
@@ -120,10 +119,15 @@ def play(
         for thread in threads:
             thread.join(60)
         soak.waiting = world.honest.settle()
+        soak.idle_p99_ms = min(soak.idle_p99_ms, _idle_p99_ms(world))  # the machine may have been busy at first
         soak.wrong += [f"at the end: {why}" for why in (truth(world),) if why]
         soak.wrong += [f"{attack.name}: {why}" for attack in attacks for why in attack.check(world)]
     _write(result, soak)
     return soak
+
+
+def _idle_p99_ms(world: World) -> float:
+    return max(measured(world, lambda: None, 5.0)[0].p99_ms for _ in range(3))
 
 
 def _strike(world: World, attack: Attack, soak: Soak, stop: threading.Event, number: int) -> None:

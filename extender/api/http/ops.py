@@ -107,7 +107,7 @@ async def _set_gauges(service: Service) -> None:
         feature.scrape()
     metrics.assumed.set(nodes.pods_in_flight)
     metrics.left_out.set(len(service.records.refusals.all(service.clock())))
-    metrics.score_only.set(nodes.score_only_count)
+    metrics.score_only.set(len(nodes.score_only))
     metrics.classes.set(nodes.class_count)
     metrics.remembered.set(len(service.judging.cache))
 
