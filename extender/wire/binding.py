@@ -2,38 +2,41 @@
 
 from typing import Annotated, Final
 
+import msgspec
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from msgspec import Meta
+from pydantic import BaseModel
 
-from extender.wire.validation import Document, doc, parse_json
+from extender.wire.typed import decoded
+from extender.wire.validation import doc
 
-_NAME: Final = Field(min_length=1, max_length=253)
-_UID: Final = Field(min_length=1, max_length=128, description="A pod recreated under the same name has another UID.")
+_Name = Annotated[str, Meta(min_length=1, max_length=253)]
+_UID = Annotated[
+    str, Meta(min_length=1, max_length=128, description="A pod recreated under the same name has another UID.")
+]
 
 
-class ExtenderBindingArgs(Document):
+class ExtenderBindingArgs(msgspec.Struct, frozen=True):
     """What kube-scheduler sends to bind."""
 
-    PodName: Annotated[str, _NAME]
-    PodNamespace: Annotated[str, _NAME]
-    PodUID: Annotated[str, _UID]
-    Node: Annotated[str, _NAME]
+    PodName: _Name
+    PodNamespace: _Name
+    PodUID: _UID
+    Node: _Name
 
 
 class ExtenderBindingResult(BaseModel):
     """The reply of bind."""
 
-    model_config = ConfigDict(frozen=True)
-
     Error: Annotated[str, doc("Why the pod was not bound. Empty if it was.")]
 
 
-BINDING_ARGS: Final = TypeAdapter(ExtenderBindingArgs)
+_ARGS: Final = msgspec.json.Decoder(ExtenderBindingArgs)
 
 
 def parse_binding(body: bytes) -> ExtenderBindingArgs:
     """Read the body of a bind request. Raises WireError."""
-    return parse_json(BINDING_ARGS, body)
+    return decoded(_ARGS, body)
 
 
 def binding_reply(error: str) -> bytes:

@@ -7,21 +7,19 @@ Rules of this file
 - Checksums of older documents are not checked here: the exporter has checked them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from sys import intern
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
-from pydantic import Field, TypeAdapter
 
 from extender.kubelet.machine import MAX_NUMA_NODE_ID
 from extender.kubelet.sets import bits_of, parse_list
 from extender.kubelet.state import NOTHING, Block, CPUState, MemoryAmounts, MemoryState, NUMANodeMemory, OneContainer
 from extender.wire.errors import CapError, WireError, shown
-from extender.wire.validation import Document, parse_object
+from extender.wire.typed import converted
 from node_exporter.state_document import StateDocumentError, effective_document
 
 CPU_FIELD: Final = "state.cpu_manager_state"
@@ -45,106 +43,67 @@ DeviceEntries = dict[str, dict[str, dict[str, frozenset[str]]]]
 """Device ids by pod UID, container name and resource."""
 
 JsonObject = Mapping[str, object]
-_NumaId = Annotated[int, Field(ge=0, le=MAX_NUMA_NODE_ID)]
-_UInt64 = Annotated[int, Field(ge=0, lt=2**64)]
-_QuickNumaId = Annotated[int, Meta(ge=0, le=MAX_NUMA_NODE_ID)]
-_Int63 = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-"""msgspec has no limits beyond 63 bits."""
+_NumaId = Annotated[int, Meta(ge=0, le=MAX_NUMA_NODE_ID)]
+_Amount = Annotated[int, Meta(ge=0)]
+"""Below `_AMOUNTS_END`, which msgspec cannot check."""
+_AMOUNTS_END: Final = 2**64
 
 
-class _CPUPodEntry(Document):
-    cpu_set: str = Field(alias="cpuSet", default="")
+class _CPUPodEntry(msgspec.Struct):
+    cpu_set: str = msgspec.field(name="cpuSet", default="")
 
 
-class _CPUDocument(Document):
-    policy: str = Field(alias="policyName")
-    default: str = Field(alias="defaultCpuSet", default="")
+class _CPUDocument(msgspec.Struct):
+    policy: str = msgspec.field(name="policyName")
+    default: str = msgspec.field(name="defaultCpuSet", default="")
     entries: dict[str, dict[str, str]] | None = None
-    pod_entries: dict[str, _CPUPodEntry] | None = Field(alias="podEntries", default=None)
+    pod_entries: dict[str, _CPUPodEntry] | None = msgspec.field(name="podEntries", default=None)
 
 
-class _Block(Document):
-    numa: list[_NumaId] = Field(alias="numaAffinity", min_length=1)
+class _Block(msgspec.Struct, frozen=True, gc=False):
+    numa: Annotated[tuple[_NumaId, ...], Meta(min_length=1)] = msgspec.field(name="numaAffinity")
     type: str
-    size: _UInt64
+    size: _Amount
 
 
-class _MemoryTable(Document):
-    total: _UInt64
-    system_reserved: _UInt64 = Field(alias="systemReserved")
-    allocatable: _UInt64
-    reserved: _UInt64
-    free: _UInt64
+class _MemoryTable(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    total: _Amount
+    system_reserved: _Amount
+    allocatable: _Amount
+    reserved: _Amount
+    free: _Amount
 
 
-class _MemoryNode(Document):
-    assignments: int = Field(alias="numberOfAssignments", ge=0)
-    memory: dict[str, _MemoryTable] = Field(alias="memoryMap")
+class _MemoryNode(msgspec.Struct, frozen=True, gc=False):
+    assignments: _Amount = msgspec.field(name="numberOfAssignments")
+    memory: dict[str, _MemoryTable] = msgspec.field(name="memoryMap")
     cells: list[_NumaId]
 
 
-class _MemoryPodEntry(Document):
-    blocks: list[_Block] = Field(alias="memoryBlocks", default=[])
+class _MemoryPodEntry(msgspec.Struct, gc=False):
+    blocks: tuple[_Block, ...] = msgspec.field(name="memoryBlocks", default=())
 
 
-class _MemoryDocument(Document):
-    policy: str = Field(alias="policyName")
-    machine: dict[str, _MemoryNode] | None = Field(alias="machineState", default=None)
-    entries: dict[str, dict[str, list[_Block]]] | None = None
-    pod_entries: dict[str, _MemoryPodEntry] | None = Field(alias="podEntries", default=None)
-
-
-class _QuickBlock(msgspec.Struct, frozen=True, gc=False):
-    """A `_Block` that can be hashed."""
-
-    numa: Annotated[tuple[_QuickNumaId, ...], Meta(min_length=1)] = msgspec.field(name="numaAffinity")
-    type: str
-    size: _Int63
-
-
-class _QuickTable(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    total: _Int63
-    system_reserved: _Int63
-    allocatable: _Int63
-    reserved: _Int63
-    free: _Int63
-
-
-class _QuickNode(msgspec.Struct, frozen=True, gc=False):
-    assignments: _Int63 = msgspec.field(name="numberOfAssignments")
-    memory: dict[str, _QuickTable] = msgspec.field(name="memoryMap")
-    cells: list[_QuickNumaId]
-
-
-class _QuickMemoryDocument(msgspec.Struct, frozen=True, gc=False):
-    """A memory state without pod-level resources. It is read in a third of the time of `_MemoryDocument`."""
-
+class _MemoryDocument(msgspec.Struct, gc=False):
     policy: str = msgspec.field(name="policyName")
-    machine: dict[str, _QuickNode] = msgspec.field(name="machineState")
-    entries: dict[str, dict[str, tuple[_QuickBlock, ...]]] | None = None
-    pod_entries: Annotated[dict[str, _MemoryPodEntry], Meta(max_length=0)] | None = msgspec.field(
-        name="podEntries", default=None
-    )
+    machine: dict[str, _MemoryNode] | None = msgspec.field(name="machineState", default=None)
+    entries: dict[str, dict[str, tuple[_Block, ...]]] | None = None
+    pod_entries: dict[str, _MemoryPodEntry] | None = msgspec.field(name="podEntries", default=None)
 
 
-class _DeviceEntry(Document):
-    pod_uid: str = Field(alias="PodUID")
-    container: str = Field(alias="ContainerName")
-    resource: str = Field(alias="ResourceName")
-    ids: dict[str, list[str]] | list[str] | None = Field(alias="DeviceIDs", default=None)
+class _DeviceEntry(msgspec.Struct, gc=False):
+    pod_uid: str = msgspec.field(name="PodUID")
+    container: str = msgspec.field(name="ContainerName")
+    resource: str = msgspec.field(name="ResourceName")
+    ids: dict[str, list[str]] | list[str] | None = msgspec.field(name="DeviceIDs", default=None)
 
 
-class _DeviceData(Document):
-    entries: list[_DeviceEntry] | None = Field(alias="PodDeviceEntries", default=None)
+class _DeviceData(msgspec.Struct, gc=False):
+    entries: list[_DeviceEntry] | None = msgspec.field(name="PodDeviceEntries", default=None)
 
 
-class _DeviceDocument(Document):
-    data: _DeviceData = Field(alias="Data")
-
-
-_CPU: Final = TypeAdapter(_CPUDocument)
-_MEMORY: Final = TypeAdapter(_MemoryDocument)
-_DEVICES: Final = TypeAdapter(_DeviceDocument)
+class _DeviceDocument(msgspec.Struct, gc=False):
+    data: _DeviceData = msgspec.field(name="Data")
 
 
 def restored(document: JsonObject, field: str) -> JsonObject:
@@ -172,7 +131,7 @@ def cpu_state(document: JsonObject, max_cpu: int) -> CPUState | None:
         WireError: a wrong type, or a CPU list that does not parse or names a CPU above *max_cpu*.
         CapError: more entries than any node has.
     """
-    parsed = parse_object(_CPU, document, CPU_FIELD)
+    parsed = converted(document, _CPUDocument, CPU_FIELD)
     entries, pod_entries = parsed.entries or {}, parsed.pod_entries or {}
     if parsed.policy == "none" or not (parsed.default or entries or pod_entries):
         return None
@@ -204,22 +163,22 @@ def _cpus_of_one(name: str, text: str, max_cpu: int) -> OneContainer[int]:
     return OneContainer(intern(name), parse_list(text, max_cpu))
 
 
-def _memory_of(containers: Mapping[str, Sequence[_Block | _QuickBlock]]) -> Mapping[str, tuple[Block, ...]]:
+def _memory_of(containers: Mapping[str, tuple[_Block, ...]]) -> Mapping[str, tuple[Block, ...]]:
     if len(containers) == 1:
         ((name, blocks),) = containers.items()
-        if isinstance(blocks, tuple) and len(blocks) <= _FEW_BLOCKS and len(name) + _length(blocks) <= _SHORT:
+        if len(blocks) <= _FEW_BLOCKS and len(name) + _length(blocks) <= _SHORT:
             return _container_of(name, blocks)
         return OneContainer(intern(name), _blocks(blocks))
     return {intern(name): _blocks(blocks) for name, blocks in containers.items()}
 
 
-def _length(blocks: Iterable[_Block | _QuickBlock]) -> int:
+def _length(blocks: Iterable[_Block]) -> int:
     """The characters of the types of memory, and the NUMA nodes."""
     return sum(len(block.type) + len(block.numa) for block in blocks)
 
 
 @lru_cache(_SHARED)
-def _container_of(name: str, blocks: tuple[_QuickBlock, ...]) -> OneContainer[tuple[Block, ...]]:
+def _container_of(name: str, blocks: tuple[_Block, ...]) -> OneContainer[tuple[Block, ...]]:
     return OneContainer(intern(name), _blocks(blocks))
 
 
@@ -245,7 +204,7 @@ def memory_state(document: JsonObject) -> MemoryState | None:
         WireError: a wrong type, a NUMA id or an amount out of range.
         CapError: more entries than any node has.
     """
-    parsed = _memory_document(document)
+    parsed = converted(document, _MemoryDocument, MEMORY_FIELD)
     if parsed.policy == "None" or not parsed.machine:
         return None
     blocks = sum(len(b) for containers in (parsed.entries or {}).values() for b in containers.values())
@@ -260,26 +219,21 @@ def memory_state(document: JsonObject) -> MemoryState | None:
     )
 
 
-def _memory_document(document: JsonObject) -> _MemoryDocument | _QuickMemoryDocument:
-    """The document, read by msgspec; what that refuses, by pydantic, which may accept it. Raises WireError."""
-    if "pod_entries" not in document:  # a name that only pydantic knows
-        with suppress(msgspec.ValidationError, RecursionError):
-            return msgspec.convert(document, _QuickMemoryDocument)
-    return parse_object(_MEMORY, document, MEMORY_FIELD)
-
-
-def _memory_node(key: str, node: _MemoryNode | _QuickNode) -> NUMANodeMemory:
+def _memory_node(key: str, node: _MemoryNode) -> NUMANodeMemory:
     if not (key.isascii() and key.isdigit() and len(key) <= 4 and int(key) <= MAX_NUMA_NODE_ID):
         raise WireError(f"{MEMORY_FIELD}.machineState", f"{shown(key)} is not a NUMA id from 0 to {MAX_NUMA_NODE_ID}")
-    tables: Mapping[str, _MemoryTable | _QuickTable] = node.memory
-    amounts = (
-        (intern(name), MemoryAmounts(t.total, t.system_reserved, t.allocatable, t.reserved, t.free))
-        for name, t in sorted(tables.items())
-    )
+    amounts = []
+    for name, table in sorted(node.memory.items()):
+        found = MemoryAmounts(table.total, table.system_reserved, table.allocatable, table.reserved, table.free)
+        if max(found) >= _AMOUNTS_END:
+            raise WireError(f"{MEMORY_FIELD}.machineState.{key}.memoryMap.{name}", "an amount is 2**64 or more")
+        amounts.append((intern(name), found))
     return NUMANodeMemory(int(key), node.assignments, bits_of(node.cells), tuple(amounts))
 
 
-def _blocks(blocks: Sequence[_Block | _QuickBlock]) -> tuple[Block, ...]:
+def _blocks(blocks: tuple[_Block, ...]) -> tuple[Block, ...]:
+    if any(block.size >= _AMOUNTS_END for block in blocks):
+        raise WireError(MEMORY_FIELD, "the size of a block is 2**64 or more")
     return tuple([Block(bits_of(block.numa), intern(block.type), block.size) for block in blocks])
 
 
@@ -294,7 +248,7 @@ def device_entries_from_json(document: JsonObject) -> DeviceEntries:
         WireError: a wrong type.
         CapError: more entries than any node has.
     """
-    parsed = parse_object(_DEVICES, document, DEVICE_FIELD)
+    parsed = converted(document, _DeviceDocument, DEVICE_FIELD)
     _check_count(len(parsed.data.entries or ()), DEVICE_FIELD, "entries", MAX_ENTRIES)
     entries: DeviceEntries = {}
     for entry in parsed.data.entries or ():

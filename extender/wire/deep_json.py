@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from extender.wire.errors import NotJSONError
-from extender.wire.validation import load_json
+from extender.wire.typed import load_json
 
 MAX_DEPTH: Final = 64
 MAX_CUTS: Final = 10_000

@@ -22,7 +22,8 @@ from extender.nri.requests import CPUType
 from extender.nri.state import NriPolicy, NriState
 from extender.replay.creation import NriRuntime
 from extender.wire.errors import shown
-from extender.wire.nri_reports import FIELD, POLICY, NriFacts
+from extender.wire.nri_reports import POLICY, NriFacts
+from extender.wire.report_parts import NRI
 from node_exporter.report import ReportedNriGrant
 
 _POLICIES: Final = Shared[str, NriRuntime]()
@@ -53,29 +54,29 @@ def policy_and_grants(facts: NriFacts, known: NriRuntime | None) -> tuple[NriRun
 def nri_policy(facts: NriFacts) -> NriRuntime:
     """The policy with the machine and the configuration of *facts*; raises UnknownPolicyError."""
     if facts.policy != POLICY:
-        raise UnknownPolicyError(f"{FIELD}.policy", f"the node runs {shown(facts.policy)}, which is not replayed")
+        raise UnknownPolicyError(f"{NRI}.policy", f"the node runs {shown(facts.policy)}, which is not replayed")
     for name, part in (("machine", facts.machine), ("config", facts.config)):
         if part is None:
-            raise UnknownPolicyError(f"{FIELD}.{name}", "not known")
+            raise UnknownPolicyError(f"{NRI}.{name}", "not known")
     assert facts.machine is not None
     assert facts.config is not None
     try:
         policy = _policy(facts.machine, facts.config, facts.doubts)
     except PolicyStartError as error:
-        raise UnknownPolicyError(f"{FIELD}.config", f"the plugin does not start with it: {error}") from None
+        raise UnknownPolicyError(f"{NRI}.config", f"the plugin does not start with it: {error}") from None
     if (pools := len(policy.setup.tree.pools)) > MAX_POOLS:
-        raise UnknownPolicyError(f"{FIELD}.machine", f"{pools} pools, more than {MAX_POOLS}")
+        raise UnknownPolicyError(f"{NRI}.machine", f"{pools} pools, more than {MAX_POOLS}")
     return policy
 
 
 def nri_state(policy: NriPolicy, grants: Sequence[ReportedNriGrant] | None) -> NriState:
     """What the policy has granted; raises UnknownPolicyError."""
     if grants is None:
-        raise UnknownPolicyError(f"{FIELD}.grants", "not known")
+        raise UnknownPolicyError(f"{NRI}.grants", "not known")
     try:
         return NriState(observe(policy.setup, map(_observed, grants)))
     except ObservedGrantError as error:
-        raise UnknownPolicyError(f"{FIELD}.grants", str(error)) from None
+        raise UnknownPolicyError(f"{NRI}.grants", str(error)) from None
 
 
 def _policy(machine: NriMachine, config: PolicyConfig, doubts: tuple[str, ...]) -> NriRuntime:

@@ -11,10 +11,11 @@ Rules of this file
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import orjson
+import msgspec
 
 from extender.kubelet.sets import format_list, parse_list
 from extender.nri.config import PolicyConfig
@@ -23,10 +24,16 @@ from extender.wire.errors import CapError, WireError, shown
 from extender.wire.nri_options import unknown_options
 from extender.wire.nri_scenarios import config_from_json
 from extender.wire.problems import problem
-from node_exporter.report import Problem, ReportedNriGrant, ReportedNriMachine, ReportedNriPolicy
+from extender.wire.report_parts import NRI
+from node_exporter.report import (
+    Problem,
+    ReportedNriCache,
+    ReportedNriCpu,
+    ReportedNriGrant,
+    ReportedNriMachine,
+    ReportedNriPolicy,
+)
 
-VERSION: Final = 1
-FIELD: Final = "nri"
 POLICY: Final = "topology-aware"
 KNOWN_RELEASE: Final = (0, 14)
 """The release of the plugin whose decisions were recorded. From it on a grant in the state file names a CPU class."""
@@ -64,17 +71,6 @@ class _DiscoveryError(Exception):
     """The plugin stops at these facts."""
 
 
-def without_unknown_version(document: object, body: bytes) -> tuple[bytes, str]:
-    """*body* without a section of an unknown version, and why it was left out ("": it was not)."""
-    section = document.get(FIELD) if isinstance(document, dict) else None
-    version = section.get("version", VERSION) if isinstance(section, dict) else VERSION
-    if version == VERSION:
-        return body, ""
-    assert isinstance(document, dict)
-    del document[FIELD]
-    return orjson.dumps(document), f"version {version!r:.40} is not known; this extender reads version {VERSION}"
-
-
 def read_nri(policy: ReportedNriPolicy) -> tuple[NriFacts | None, list[Problem]]:
     """The facts of the section *policy*, None if it is too large, and its problems. Raises WireError."""
     try:
@@ -93,22 +89,22 @@ def nri_facts(policy: ReportedNriPolicy) -> NriFacts:
         try:
             machine = nri_machine(policy.machine)
         except _DiscoveryError as error:
-            faults.append((f"{FIELD}.machine", f"the plugin does not start here: {error}"))
+            faults.append((f"{NRI}.machine", f"the plugin does not start here: {error}"))
     config = None
     if policy.config is not None:
-        if (size := len(orjson.dumps(policy.config))) > MAX_CONFIG_BYTES:
-            raise CapError(f"{FIELD}.config", f"{size} bytes, more than {MAX_CONFIG_BYTES}")
+        if (size := len(msgspec.json.encode(policy.config))) > MAX_CONFIG_BYTES:
+            raise CapError(f"{NRI}.config", f"{size} bytes, more than {MAX_CONFIG_BYTES}")
         try:
-            config = config_from_json(policy.config, f"{FIELD}.config")
+            config = config_from_json(policy.config, f"{NRI}.config")
         except WireError as error:
             faults.append((error.field, f"the configuration is not understood: {error.reason}"))
     if policy.config_status == "Failure":
-        faults.append((f"{FIELD}.config", "the plugin refused this configuration; what it runs with is not known"))
+        faults.append((f"{NRI}.config", "the plugin refused this configuration; what it runs with is not known"))
         config = None
     if policy.grants is not None and len(policy.grants) > MAX_GRANTS:
-        raise CapError(f"{FIELD}.grants", f"{len(policy.grants)} grants, more than {MAX_GRANTS}")
+        raise CapError(f"{NRI}.grants", f"{len(policy.grants)} grants, more than {MAX_GRANTS}")
     for position, grant in enumerate(policy.grants or ()):
-        _list(grant.exclusive, f"{FIELD}.grants[{position}].exclusive")
+        cpu_bits(grant.exclusive, f"{NRI}.grants[{position}].exclusive")
         for name, value, end in (
             ("millicpu", grant.millicpu, 2**31),
             ("memory_nodes", grant.memory_nodes, 2**64),
@@ -116,9 +112,9 @@ def nri_facts(policy: ReportedNriPolicy) -> NriFacts:
             ("memory_bytes", grant.memory_bytes, 2**62),
         ):
             if not 0 <= value < end:
-                raise WireError(f"{FIELD}.grants[{position}].{name}", f"{value} is outside 0..{end - 1}")
+                raise WireError(f"{NRI}.grants[{position}].{name}", f"{value} is outside 0..{end - 1}")
     doubts = _doubts(policy)
-    faults += [(FIELD, f"{doubt}: no verdict of the NRI policy is certain") for doubt in doubts]
+    faults += [(NRI, f"{doubt}: no verdict of the NRI policy is certain") for doubt in doubts]
     return NriFacts(
         policy=policy.policy[:64],
         doubts=doubts,
@@ -162,7 +158,7 @@ def nri_machine(reported: ReportedNriMachine) -> NriMachine:
     Raises: WireError: the facts contradict each other. CapError: there are more of them than any real node has.
     _DiscoveryError: the plugin does not start on such a machine.
     """
-    where = f"{FIELD}.machine"
+    where = f"{NRI}.machine"
     for name, found, most in (
         ("cpus", len(reported.cpus), MAX_CPUS),
         ("caches", len(reported.caches), MAX_CACHES),
@@ -173,7 +169,7 @@ def nri_machine(reported: ReportedNriMachine) -> NriMachine:
     if reported.memory_total <= 0:
         raise WireError(f"{where}.memory_total", f"{reported.memory_total} bytes is not a size")
     nodes = _nodes(reported)
-    cpus = _cpus(reported, len(nodes))
+    cpus = cpus_of(reported.cpus, reported.caches, len(nodes), where)
     online = sum(1 << cpu.id for cpu in cpus)
     performance, efficient = _core_kinds(reported, cpus, online)
     if not reported.nodes:
@@ -182,34 +178,36 @@ def nri_machine(reported: ReportedNriMachine) -> NriMachine:
         cpus=cpus,
         nodes=nodes,
         devices=(),
-        present=_list(reported.present, f"{where}.present"),
-        isolated=_list(reported.isolated, f"{where}.isolated"),
+        present=cpu_bits(reported.present, f"{where}.present"),
+        isolated=cpu_bits(reported.isolated, f"{where}.isolated"),
         performance=performance,
         efficient=efficient,
         memory_total_bytes=reported.memory_total,
     )
 
 
-def _cpus(reported: ReportedNriMachine, node_count: int) -> tuple[CPU, ...]:
-    where = f"{FIELD}.machine"
-    caches = tuple(
-        Cache(level, id_, _list(cpus, f"{where}.caches[{position}]"))
-        for position, (level, id_, cpus) in enumerate(reported.caches)
+def cpus_of(
+    rows: Sequence[ReportedNriCpu], caches: Sequence[ReportedNriCache], node_count: int, where: str
+) -> tuple[CPU, ...]:
+    """The online CPUs of a machine that is at *where*, by id; raises WireError."""
+    shared = tuple(
+        Cache(level, id_, cpu_bits(cpus, f"{where}.caches[{position}]"))
+        for position, (level, id_, cpus) in enumerate(caches)
     )
     found: dict[int, CPU] = {}
-    for position, row in enumerate(reported.cpus):
+    for position, row in enumerate(rows):
         id_, package, die, cluster, node, threads, base_khz, epp, indexes = row
         field = f"{where}.cpus[{position}]"
         if not 0 <= id_ < MAX_CPUS or id_ in found:
             raise WireError(field, f"CPU {id_} is listed twice, or is not an id below {MAX_CPUS}")
-        if not 0 <= node < node_count or not all(0 <= i < len(caches) for i in indexes):
+        if not 0 <= node < node_count or not all(0 <= i < len(shared) for i in indexes):
             raise WireError(field, "its NUMA node and its caches must be listed")
-        if len(indexes) > MAX_CACHES_A_CPU:
-            raise WireError(field, f"{len(indexes)} caches, more than {MAX_CACHES_A_CPU}")
-        core = _list(threads, field)
+        if len(indexes) > MAX_CACHES_A_CPU or len(set(indexes)) != len(indexes):
+            raise WireError(field, f"{len(indexes)} caches, more than {MAX_CACHES_A_CPU}, or the CPU names one twice")
+        core = cpu_bits(threads, field)
         if not core >> id_ & 1:
             raise WireError(field, "the CPU is not among the threads of its core")
-        found[id_] = CPU(id_, package, die, cluster, node, core, base_khz, epp, tuple(caches[i] for i in indexes))
+        found[id_] = CPU(id_, package, die, cluster, node, core, base_khz, epp, tuple(shared[i] for i in indexes))
     if not found:
         raise WireError(f"{where}.cpus", "at least one CPU must be online")
     online = sum(1 << id_ for id_ in found)
@@ -221,11 +219,11 @@ def _cpus(reported: ReportedNriMachine, node_count: int) -> tuple[CPU, ...]:
 
 def _nodes(reported: ReportedNriMachine) -> tuple[MemoryNode, ...]:
     """The nodes with their types of memory and symmetric distances (`system.go` discoverNodes)."""
-    where = f"{FIELD}.machine.nodes"
+    where = f"{NRI}.machine.nodes"
     nodes = reported.nodes
     if not nodes:
         return (MemoryNode(0, 0, reported.memory_total, DRAM, is_normal=True, distances=(10,)),)
-    sets = [_list(node.cpus, f"{where}[{i}].cpus") for i, node in enumerate(nodes)]
+    sets = [cpu_bits(node.cpus, f"{where}[{i}].cpus") for i, node in enumerate(nodes)]
     if any(node.id != i or len(node.distances) != len(nodes) for i, node in enumerate(nodes)):
         raise _DiscoveryError("the ids of the NUMA nodes have gaps, or a node has too few distances")
     if any(node.memory < 0 for node in nodes):
@@ -256,9 +254,9 @@ def _nodes(reported: ReportedNriMachine) -> tuple[MemoryNode, ...]:
 
 def _core_kinds(reported: ReportedNriMachine, cpus: tuple[CPU, ...], online: int) -> tuple[int, int]:
     """(performance, efficient) CPUs (`system.go` discoverCPUs, checkCoreKinds)."""
-    where = f"{FIELD}.machine"
-    performance = online if reported.performance is None else _list(reported.performance, f"{where}.performance")
-    efficient = 0 if reported.efficient is None else _list(reported.efficient, f"{where}.efficient")
+    where = f"{NRI}.machine"
+    performance = online if reported.performance is None else cpu_bits(reported.performance, f"{where}.performance")
+    efficient = 0 if reported.efficient is None else cpu_bits(reported.efficient, f"{where}.efficient")
     if not performance and not efficient:
         return online, 0
     if not performance or not efficient:
@@ -273,7 +271,8 @@ def _core_kinds(reported: ReportedNriMachine, cpus: tuple[CPU, ...], online: int
     return performance, efficient
 
 
-def _list(text: str, where: str) -> int:
+def cpu_bits(text: str, where: str) -> int:
+    """The CPUs of a list; raises WireError."""
     try:
         return parse_list(text, MAX_CPUS - 1)
     except ValueError as error:

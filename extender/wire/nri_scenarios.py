@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, TypeAdapter, model_validator
-from pydantic_core import PydanticCustomError
+import msgspec
+from msgspec import Meta
 
 from extender.nri.config import LEVELS, PRIORITIES, PolicyConfig
 from extender.nri.estimates import oom_score_adj, runtime_resources
@@ -14,7 +14,7 @@ from extender.nri.objects import ContainerDevice, NriPod, QoS, RuntimeResources
 from extender.wire.documents import MAX_VALUES
 from extender.wire.errors import WireError
 from extender.wire.nri_pods import AnnotationBudget, metadata_of, milli_or_none
-from extender.wire.validation import Document, parse_object
+from extender.wire.typed import converted
 
 MAX_STEPS_OF_A_SCENARIO: Final = 10_000
 MAX_GLOBS: Final = 256
@@ -24,22 +24,22 @@ MAX_GLOB: Final = 256
 _NO_LIMIT: Final = AnnotationBudget(2**31, MAX_VALUES)
 _QOS: Final = {"G": QoS.GUARANTEED, "B": QoS.BURSTABLE, "E": QoS.BEST_EFFORT}
 
-_Amounts: TypeAlias = Annotated[list[Annotated[int, Field(ge=-1, lt=2**62)]], Field(min_length=4, max_length=4)]
+_Amounts: TypeAlias = Annotated[list[Annotated[int, Meta(ge=-1, lt=2**62)]], Meta(min_length=4, max_length=4)]
 
 
-class _ListedDevice(Document):
+class _ListedDevice(msgspec.Struct, frozen=True):
     res: str
-    nodes: list[Annotated[int, Field(ge=0, le=65_535)]]
+    nodes: list[Annotated[int, Meta(ge=0, le=65_535)]]
 
 
-class _LinuxDevice(Document):
+class _LinuxDevice(msgspec.Struct, frozen=True):
     t: str
     maj: int
     min: int
     acc: str | None = None
 
 
-class NriStep(Document):
+class NriStep(msgspec.Struct, frozen=True, kw_only=True):
     """One step. Its fields depend on `o`."""
 
     o: Literal["pod", "new", "upd", "del", "stop", "rm", "rmpod", "cfg", "restart"]
@@ -48,71 +48,64 @@ class NriStep(Document):
     n: str = ""
     q: Literal["G", "B", "E"] = "G"
     p: str = ""
-    lb: dict[str, str] = Field(default_factory=dict)
-    an: dict[str, str] = Field(default_factory=dict)
-    pr: dict[str, list[_ListedDevice]] = Field(default_factory=dict)
-    r: _Amounts = Field(default=[-1, -1, -1, -1])
-    dev: list[_LinuxDevice] = Field(default_factory=list)
+    lb: dict[str, str] = {}
+    an: dict[str, str] = {}
+    pr: dict[str, list[_ListedDevice]] = {}
+    r: _Amounts = msgspec.field(default_factory=lambda: [-1, -1, -1, -1])
+    dev: list[_LinuxDevice] = []
     wild: bool = False
     oom: int | None = None
-    cfg: dict[str, Any] = Field(default_factory=dict)
+    cfg: dict[str, Any] = {}
 
 
-class _Line(Document):
+class _Line(msgspec.Struct):
     id: str
     m: str
     cfg: dict[str, Any]
-    steps: Annotated[list[NriStep], Field(max_length=MAX_STEPS_OF_A_SCENARIO)]
+    steps: Annotated[list[NriStep], Meta(max_length=MAX_STEPS_OF_A_SCENARIO)]
 
 
-class _Answer(Document):
+class _Answer(msgspec.Struct):
     """What a comparison needs of a recorded answer."""
 
     varies: bool = False
-    any: Annotated[list["_Answer"], Field(min_length=1)] | None = None
-    gs: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
+    any: Annotated[list["_Answer"], Meta(min_length=1)] | None = None
+    gs: dict[str, dict[str, Any] | None] = {}
 
-    @model_validator(mode="after")
-    def _has_what_it_varies_between(self) -> "_Answer":
+    def __post_init__(self) -> None:
         if self.varies and self.any is None:
-            raise PydanticCustomError("no_answers", "an answer that varies needs the field any")
-        return self
+            raise ValueError("an answer that varies needs the field any")
 
 
-class _CPUClass(Document):
+class _CPUClass(msgspec.Struct):
     name: str
-    pct_priority: str = Field(default="", alias="pctPriority")
-    clos: int | None = Field(default=None, alias="sstClosID")
+    pct_priority: str = msgspec.field(default="", name="pctPriority")
+    clos: int | None = msgspec.field(default=None, name="sstClosID")
 
 
-class _Agent(Document):
-    pod_resource_api: bool = Field(default=False, alias="podResourceAPI")
+class _Agent(msgspec.Struct):
+    pod_resource_api: bool = msgspec.field(default=False, name="podResourceAPI")
 
 
-_Globs = Annotated[list[Annotated[str, Field(max_length=MAX_GLOB)]], Field(max_length=MAX_GLOBS)]
+_Globs = Annotated[list[Annotated[str, Meta(max_length=MAX_GLOB)]], Meta(max_length=MAX_GLOBS)]
 
 
-class _Config(Document):
-    pin_cpu: bool = Field(default=False, alias="pinCPU")
-    pin_memory: bool = Field(default=False, alias="pinMemory")
-    prefer_isolated: bool | None = Field(default=None, alias="preferIsolatedCPUs")
-    prefer_shared: bool | None = Field(default=None, alias="preferSharedCPUs")
-    colocate_pods: bool = Field(default=False, alias="colocatePods")
-    colocate_namespaces: bool = Field(default=False, alias="colocateNamespaces")
-    reserved_namespaces: _Globs = Field(default_factory=list, alias="reservedPoolNamespaces")
-    available: dict[str, str] = Field(default_factory=dict, alias="availableResources")
-    reserved: dict[str, str] = Field(default_factory=dict, alias="reservedResources")
-    priority: str = Field(default="", alias="defaultCPUPriority")
-    unlimited_burstable: str = Field(default="", alias="unlimitedBurstable")
-    cpu_classes: list[_CPUClass] = Field(default_factory=list, alias="cpuClasses")
-    exclusive_class: str = Field(default="", alias="defaultExclusiveCPUClass")
+class _Config(msgspec.Struct):
+    pin_cpu: bool = msgspec.field(default=False, name="pinCPU")
+    pin_memory: bool = msgspec.field(default=False, name="pinMemory")
+    prefer_isolated: bool | None = msgspec.field(default=None, name="preferIsolatedCPUs")
+    prefer_shared: bool | None = msgspec.field(default=None, name="preferSharedCPUs")
+    colocate_pods: bool = msgspec.field(default=False, name="colocatePods")
+    colocate_namespaces: bool = msgspec.field(default=False, name="colocateNamespaces")
+    reserved_namespaces: _Globs = msgspec.field(default_factory=list, name="reservedPoolNamespaces")
+    available: dict[str, str] = msgspec.field(default_factory=dict, name="availableResources")
+    reserved: dict[str, str] = msgspec.field(default_factory=dict, name="reservedResources")
+    priority: str = msgspec.field(default="", name="defaultCPUPriority")
+    unlimited_burstable: str = msgspec.field(default="", name="unlimitedBurstable")
+    cpu_classes: list[_CPUClass] = msgspec.field(default_factory=list, name="cpuClasses")
+    exclusive_class: str = msgspec.field(default="", name="defaultExclusiveCPUClass")
     agent: _Agent | None = None
-    interrupts: _Globs = Field(default_factory=list, alias="controllableInterrupts")
-
-
-_LINE: Final = TypeAdapter(_Line)
-_ANSWERS: Final = TypeAdapter(list[_Answer])
-_CONFIG: Final = TypeAdapter(_Config)
+    interrupts: _Globs = msgspec.field(default_factory=list, name="controllableInterrupts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +121,19 @@ class NRIScenario:
 
 def scenario_from_json(value: object) -> NRIScenario:
     """The scenario of one line; raises WireError."""
-    line = parse_object(_LINE, value, "")
+    line = converted(value, _Line, "")
     for number, step in enumerate(line.steps):
         if step.o == "cfg":
             config_from_json(step.cfg, f"steps[{number}].cfg")
     recorded = {k: v for k, v in value.items() if k in ("start", "r", "z0")} if isinstance(value, dict) else {}
     if "r" in recorded:
-        parse_object(_ANSWERS, recorded["r"], "r")
+        converted(recorded["r"], list[_Answer], "r")
     return NRIScenario(line.id, line.m, config_from_json(line.cfg, "cfg"), tuple(line.steps), recorded)
 
 
 def config_from_json(value: object, field: str) -> PolicyConfig:
     """The policy part of a TopologyAwarePolicy's spec, as written, without defaults of the CRD. Raises WireError."""
-    config = parse_object(_CONFIG, value, field)
+    config = converted(value, _Config, field)
     if config.unlimited_burstable not in ("", *LEVELS):
         raise WireError(f"{field}.unlimitedBurstable", f"one of {', '.join(LEVELS)} is expected")
     reserved = config.reserved.get("cpu")

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import Field, TypeAdapter
+import msgspec
+from msgspec import Meta
 
 from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError
 from extender.kubelet.sets import MAX_NUMA_ID, iter_bits
@@ -26,7 +27,7 @@ from extender.replay.counts import Counted, Counts, ZoneCounts
 from extender.wire.errors import WireError, shown
 from extender.wire.nri_zones import POLICY, POLICY_ATTRIBUTE, pool_counts, tree_of
 from extender.wire.quantity import parse_whole
-from extender.wire.validation import Document, parse_object
+from extender.wire.typed import converted
 
 REPORT: Final = "numa-extender/report"
 CONFIRMED_AT: Final = "numa-extender/confirmed-at"
@@ -43,18 +44,18 @@ _XZ_MEMORY: Final = 32 << 20
 """Memory limit of a decompressor; ours need 1 MiB."""
 
 
-class _Pair(Document):
+class _Pair(msgspec.Struct):
     name: str
     value: str
 
 
-class _Resource(Document):
+class _Resource(msgspec.Struct):
     name: str
     allocatable: str | int
     available: str | int
 
 
-class _Zone(Document):
+class _Zone(msgspec.Struct):
     name: str
     type: str
     parent: str = ""
@@ -62,12 +63,9 @@ class _Zone(Document):
     attributes: list[_Pair] | None = None
 
 
-class _NRTObject(Document):
+class _NRTObject(msgspec.Struct):
+    zones: Annotated[list[_Zone], Meta(max_length=4096)]
     attributes: list[_Pair] | None = None
-    zones: Annotated[list[_Zone], Field(max_length=4096)]
-
-
-_OBJECT: Final = TypeAdapter(_NRTObject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,7 @@ def published_from_json(value: Mapping[str, object]) -> Published:
     metadata = metadata if isinstance(metadata, dict) else {}
     annotations = metadata.get("annotations")
     texts = {k: v for k, v in annotations.items() if isinstance(v, str)} if isinstance(annotations, dict) else {}
-    parsed = parse_object(_OBJECT, value, "")
+    parsed = converted(value, _NRTObject, "")
     carried = texts.get(REPORT, "")
     zones = () if carried else tuple(sorted(_zones(parsed.zones), key=lambda zone: zone.numa))
     attributes = tuple((each.name, each.value) for each in parsed.attributes or ())

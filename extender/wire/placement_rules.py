@@ -7,14 +7,15 @@ Rules of this file
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+import msgspec
+from msgspec import Meta
 
 from extender.wire.fields import Json
 from extender.wire.label_selectors import AntiAffinity, LabelRequirement, anti_affinity_of
 from extender.wire.quantity import parse_milli
-from extender.wire.validation import Document, parse_object
+from extender.wire.typed import converted
 
 _MOST: Final = 1000
 """Limit on the entries of one list or map."""
@@ -30,35 +31,30 @@ _UNREAD: Final = {
 }
 
 
-class _SpecPart(Document):
-    """A part of a pod's spec. Null counts as missing, as in the API server."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, value: object) -> object:
-        return {key: each for key, each in value.items() if each is not None} if isinstance(value, dict) else value
-
-
-class NodeRequirement(_SpecPart):
+class NodeRequirement(msgspec.Struct, frozen=True, kw_only=True):
     """One condition on a label (for `match_fields`, on the node's name)."""
 
     key: str = ""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: list[str] = Field(default=[], max_length=_MOST)
+    values: Annotated[list[str], Meta(max_length=_MOST)] = []
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Whether *labels* meet it."""
         return LabelRequirement(key=self.key, operator=self.operator, values=frozenset(self.values)).holds(labels)
 
 
-class NodeTerm(_SpecPart):
+class NodeTerm(msgspec.Struct, frozen=True):
     """Conditions that must all hold. A term without any matches nothing, as in Kubernetes."""
 
-    match_labels: list[NodeRequirement] = Field(alias="matchExpressions", default=[], max_length=_MOST)
-    match_fields: list[NodeRequirement] = Field(alias="matchFields", default=[], max_length=_MOST)
+    match_labels: Annotated[list[NodeRequirement], Meta(max_length=_MOST)] = msgspec.field(
+        name="matchExpressions", default_factory=list
+    )
+    match_fields: Annotated[list[NodeRequirement], Meta(max_length=_MOST)] = msgspec.field(
+        name="matchFields", default_factory=list
+    )
 
 
-class Toleration(_SpecPart):
+class Toleration(msgspec.Struct, frozen=True):
     """An empty `key` with `Exists` tolerates everything. An empty `operator` means `Equal`, an empty `effect` any."""
 
     key: str = ""
@@ -67,30 +63,29 @@ class Toleration(_SpecPart):
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
-class _NodeSelector(_SpecPart):
-    terms: list[NodeTerm] = Field(alias="nodeSelectorTerms", default=[], max_length=_MOST)
+class _NodeSelector(msgspec.Struct):
+    terms: Annotated[list[NodeTerm], Meta(max_length=_MOST)] = msgspec.field(
+        name="nodeSelectorTerms", default_factory=list
+    )
 
 
-class _NodeAffinity(_SpecPart):
-    required: _NodeSelector | None = Field(alias=REQUIRED, default=None)
+class _NodeAffinity(msgspec.Struct):
+    required: _NodeSelector | None = msgspec.field(name=REQUIRED, default=None)
 
 
-class _Affinity(_SpecPart):
-    node: _NodeAffinity = Field(alias="nodeAffinity", default=_NodeAffinity())
-    to_pods: object = Field(alias="podAffinity", default=None)
-    against_pods: object = Field(alias="podAntiAffinity", default=None)
+class _Affinity(msgspec.Struct):
+    node: _NodeAffinity = msgspec.field(name="nodeAffinity", default_factory=_NodeAffinity)
+    to_pods: object = msgspec.field(name="podAffinity", default=None)
+    against_pods: object = msgspec.field(name="podAntiAffinity", default=None)
 
 
-class _Spec(_SpecPart):
-    node_name: str = Field(alias="nodeName", default="")
-    node_selector: dict[str, str] = Field(alias="nodeSelector", default={}, max_length=_MOST)
-    affinity: _Affinity = _Affinity()
-    tolerations: list[Toleration] = Field(default=[], max_length=_MOST)
-    overhead: dict[str, object] = Field(default={}, max_length=_MOST)
-    scheduler: str = Field(alias="schedulerName", default="")
-
-
-_SPEC: Final = TypeAdapter(_Spec)
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    node_selector: Annotated[dict[str, str], Meta(max_length=_MOST)] = {}
+    affinity: _Affinity = msgspec.field(default_factory=_Affinity)
+    tolerations: Annotated[list[Toleration], Meta(max_length=_MOST)] = []
+    overhead: Annotated[dict[str, object], Meta(max_length=_MOST)] = {}
+    scheduler: str = msgspec.field(name="schedulerName", default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +108,9 @@ class PlacementRules:
 
 def placement_rules_from_json(spec: Json, path: str) -> PlacementRules:
     """The rules of a pod's *spec*, which is at *path*. Raises WireError for a part of the wrong type."""
-    parsed = parse_object(_SPEC, spec, path)
+    given = {key: each for key, each in spec.items() if each is not None}
+    given |= {key: _without_nulls(given[key]) for key in ("affinity", "tolerations") if key in given}
+    parsed = converted(given, _Spec, path)
     required, against = parsed.affinity.node.required, parsed.affinity.against_pods
     return PlacementRules(
         node_name=parsed.node_name,
@@ -125,6 +122,19 @@ def placement_rules_from_json(spec: Json, path: str) -> PlacementRules:
         scheduler=parsed.scheduler or DEFAULT_SCHEDULER,
         keeps_away=tuple(anti_affinity_of(against.get(REQUIRED))) if isinstance(against, dict) else (),
     )
+
+
+_DEPTH: Final = 7
+"""How deep a null can be: `nodeAffinity.required….nodeSelectorTerms[].matchExpressions[].values` is the deepest."""
+
+
+def _without_nulls(value: object, depth: int = _DEPTH) -> object:
+    """A null counts as missing, as in the API server."""
+    if isinstance(value, dict) and depth:
+        return {key: _without_nulls(each, depth - 1) for key, each in value.items() if each is not None}
+    if isinstance(value, list) and depth:
+        return [_without_nulls(each, depth - 1) for each in value]
+    return value
 
 
 def _unread(spec: Json, affinity: _Affinity) -> Iterator[str]:

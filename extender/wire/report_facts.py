@@ -7,12 +7,9 @@ from typing import Final
 
 import msgspec
 import orjson
-from pydantic import TypeAdapter
 
 from extender.wire.reports import ReadReport
-from node_exporter.report import Problem
 
-_PROBLEMS: Final = TypeAdapter(tuple[Problem, ...])
 _ENCODER: Final = msgspec.json.Encoder()
 """Takes a third of the time of orjson, and a tenth of that of pydantic."""
 _LEVEL: Final = 1
@@ -57,7 +54,7 @@ def report_facts(report: ReadReport) -> Mapping[str, object]:
             "kubelet_version": report.kubelet_version and intern(report.kubelet_version),
             "resource_policy": None if report.nri is None else intern(report.nri.policy),
             "pod_count": None if report.pods is None else len(report.pods),
-            "problems": _PROBLEMS.dump_python(report.problems, mode="json"),
+            "problems": msgspec.to_builtins(report.problems),
         },
         _ENCODER.encode(report.pods),
         _ENCODER.encode(report.zones),

@@ -14,15 +14,12 @@ Rules of this file
   pod watch is known (`cluster.pod_tracker`).
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import msgspec
-import orjson
-from pydantic import TypeAdapter
 
 from extender.kubelet.budget import Budget, BudgetError
 from extender.kubelet.config import KubeletConfigError
@@ -32,15 +29,14 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider
 from extender.replay.creation import NriRuntime
 from extender.wire.errors import CapError, WireError, shown
-from extender.wire.large_reports import MAX_PROBLEMS, cut_down
 from extender.wire.nri_nodes import UnknownPolicyError, policy_and_grants
-from extender.wire.nri_reports import FIELD as NRI_FIELD
-from extender.wire.nri_reports import NriFacts, read_nri, without_unknown_version
+from extender.wire.nri_reports import NriFacts, read_nri
 from extender.wire.problems import problem
+from extender.wire.report_parts import MAX_PROBLEMS, NRI, ReportParts
 from extender.wire.reported_state import NOTHING_HIDDEN, observed_state
-from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json, machine_from_json
-from extender.wire.switches import check_switches
-from extender.wire.validation import Document, load_json, parse_json, parse_object, parsed
+from extender.wire.scenarios import devices_of, kubelet_config_of, machine_of
+from extender.wire.switches import NO_SWITCHES, check_switches
+from extender.wire.typed import decoded
 from node_exporter.report import (
     SCHEMA_VERSION,
     Heartbeat,
@@ -59,19 +55,9 @@ MAX_PODS: Final = 10_000
 FIRST_LIST_SECONDS: Final = 10.0
 """How long after its start a kubelet may lack its first list of pods. Until then podresources lists none of them,
 though they run. The list arrives within a second or two unless the API server is slow."""
-NO_SWITCHES: Final[Mapping[str, bool]] = {}
-
-
-class _Header(Document):
-    schema_version: int
-
-
-_HEADER: Final = TypeAdapter(_Header)
-REPORT: Final = TypeAdapter(NodeReport)
-"""Validates the published contract, starting with the types."""
-_QUICK: Final = msgspec.json.Decoder(NodeReport)
-"""Reads reports as `REPORT` does, in a fifth of the time. It may refuse some that `REPORT` takes."""
-HEARTBEAT: Final = TypeAdapter(Heartbeat)
+CONTRACT: Final = (NodeReport, Heartbeat)
+"""The bodies that exporters send."""
+_HEARTBEAT: Final = msgspec.json.Decoder(Heartbeat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +96,6 @@ class ReadReport:
         return frozenset(pod.uid for pod in self.pods or () if pod.counted is False and pod.uid is not None)
 
 
-_NRI_PARTS: Final = ("machine", "config", "config_status", "policy", "release", "grant_fields", "doubts")
-"""The parts of the section `nri` from which the policy is made."""
-
-
 class NewKubeletError(Exception):
     """No earlier report has described the kubelet."""
 
@@ -138,28 +120,11 @@ def read_report(
         WireError: not JSON, an unknown schema version, a wrong type, a quantity that does not parse, or parts that
             contradict each other.
     """
-    body, left_out = cut_down(body)
-    document = load_json(body)
-    version = parse_object(_HEADER, document, "").schema_version
-    if version != SCHEMA_VERSION:
-        raise WireError("schema_version", f"{version} is unknown; this extender reads version {SCHEMA_VERSION}")
-    body, unknown_nri = without_unknown_version(document, body)
-    facts = facts_of(body)
-    assert isinstance(document, dict)
-    _check_envelope(facts)
-    version_from_node = None if facts.kubelet_version else version_of(facts.node_name)
-    if version_from_node:
-        facts = replace(facts, kubelet_version=version_from_node)
-    if switches:
-        facts = replace(facts, rules={**switches, **facts.rules})
-    problems = _problems(facts, version_from_node, left_out)
-    if unknown_nri:
-        problems.append(problem(NRI_FIELD, f"left out: {unknown_nri}"))
-    is_starting = _is_starting(facts)
-    if is_starting:
-        facts = replace(facts, pods=_in_doubt(facts.pods))
-    node = _read_node(facts, document, problems, known, is_whole=not left_out_counts(left_out), starts=starts)
-    if unknown_nri or any(field == NRI_FIELD for field, _ in left_out):
+    parts = ReportParts(body)
+    read = _read_envelope(parts, version_of, switches)
+    facts, problems = read.facts, read.problems
+    node = _read_node(facts, parts, problems, known, starts=starts)
+    if read.hides_nri:
         node = node._replace(hidden=node.hidden | {Provider.RUNTIME})
     return ReadReport(
         node_name=facts.node_name,
@@ -174,23 +139,45 @@ def read_report(
         pods=None if facts.pods is None else tuple(facts.pods),
         zones=tuple(facts.zones),
         problems=tuple(problems),
-        version_from_node=version_from_node,
+        version_from_node=read.version_from_node,
         podresources=facts.podresources,
-        is_starting=is_starting,
+        is_starting=read.is_starting,
         kubelet_digest=node.kubelet_digest,
         nri=node.nri,
     )
 
 
-def facts_of(body: bytes) -> NodeReport:
-    """The values of a report, where `load_json` has accepted the text. Raises WireError, which names the field.
+class _Envelope(NamedTuple):
+    """The report without what describes its kubelet. `hides_nri`: its section of the NRI policy was left out."""
 
-    They are not made from what `load_json` returns: it has integers beyond 64 bits as floats.
-    """
-    try:
-        return _QUICK.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return parsed(REPORT, body)
+    facts: NodeReport
+    problems: list[Problem]
+    version_from_node: str | None
+    is_starting: bool
+    hides_nri: bool
+
+
+def _read_envelope(parts: ReportParts, version_of: Callable[[str], str], switches: Mapping[str, bool]) -> _Envelope:
+    """Everything but the kubelet, with what the cluster knows better than the report. Raises WireError."""
+    version = parts.read("schema_version")
+    if version != SCHEMA_VERSION:
+        raise WireError("schema_version", f"{version} is unknown; this extender reads version {SCHEMA_VERSION}")
+    unknown_nri = parts.leave_out_unknown_nri()
+    facts = parts.facts()
+    _check_envelope(facts)
+    version_from_node = None if facts.kubelet_version else version_of(facts.node_name)
+    is_starting = _is_starting(facts)
+    facts = replace(
+        facts,
+        kubelet_version=version_from_node or facts.kubelet_version,
+        rules={**switches, **facts.rules},
+        pods=_in_doubt(facts.pods) if is_starting else facts.pods,
+    )
+    problems = _problems(facts, version_from_node, parts.left_out)
+    if unknown_nri:
+        problems.append(problem(NRI, f"left out: {unknown_nri}"))
+    hides_nri = bool(unknown_nri) or any(field == NRI for field, _ in parts.left_out)
+    return _Envelope(facts, problems, version_from_node, is_starting, hides_nri)
 
 
 class _ReplayFacts(NamedTuple):
@@ -206,31 +193,28 @@ class _ReplayFacts(NamedTuple):
 
 def _read_node(
     facts: NodeReport,
-    document: Mapping[str, object],
+    parts: ReportParts,
     problems: list[Problem],
     known: Callable[[str], Kubelet | None],
     *,
-    is_whole: bool,
     starts: bool,
 ) -> _ReplayFacts:
-    """The kubelet, its state, and the facts of the NRI policy; adds to *problems*.
-
-    *is_whole*: no part was left out that a verdict rests on. Raises WireError.
-    """
+    """The kubelet, its state, and the facts of the NRI policy; adds to *problems*. Raises WireError."""
     nri: NriFacts | None = None
     try:
         _check_sizes(facts)
-        digest = _kubelet_digest(facts, document)
-        same = known(digest) if digest else None
-        if digest and same is None and not starts:
+        digest = parts.kubelet_digest(facts.kubelet_version or "", facts.rules)
+        same = known(digest)
+        if same is None and not starts:
             raise NewKubeletError
         if facts.nri is not None:
             nri, nri_problems = read_nri(facts.nri)
             problems += nri_problems
-        kubelet, devices = _read_fixed(facts, document, problems, same)
+        devices = devices_of(facts.devices or {})
+        kubelet = same or _read_kubelet(facts, parts, problems)
         if kubelet is None:
             return _ReplayFacts(nri=nri)
-        if not is_whole:
+        if left_out_counts(parts.left_out):
             problems.append(problem("", "a part of the report is too large: no verdict is possible", "error"))
             return _ReplayFacts(nri=nri)
         observed = observed_state(facts, kubelet, devices, problems)
@@ -239,6 +223,30 @@ def _read_node(
         return _ReplayFacts(nri=nri)
     node = _ReplayFacts(kubelet, digest, *observed, nri)
     return node if facts.nri is None else _with_policy(node, problems)
+
+
+def _read_kubelet(facts: NodeReport, parts: ReportParts, problems: list[Problem]) -> Kubelet | None:
+    """The running kubelet. None if parts are missing or no kubelet runs with them.
+
+    Every available part is read, so that a missing part never hides an error in another.
+    """
+    check_switches(facts.rules)
+    reported, configured = parts.machine(), parts.kubelet()
+    version = facts.kubelet_version or ""
+    machine = machine_of(reported) if reported.cpus or reported.numa else None
+    config = None if configured is None else kubelet_config_of(version, configured, rules=facts.rules)
+    if machine is None or config is None or not version:
+        for name, part in (("machine", machine), ("kubelet", config), ("kubelet_version", version)):
+            if not part:
+                problems.append(problem(name, "unknown: no verdict is possible"))
+        return None
+    try:
+        return start(machine, config, Budget(FIRST_STEPS))
+    except KubeletConfigError as error:
+        problems.append(problem(f"kubelet.{error.field}", f"no kubelet starts with this: {error.reason}"))
+    except BudgetError as error:
+        problems.append(problem("kubelet.reservation", f"the choice of the reserved CPUs: {error}", "error"))
+    return None
 
 
 def _with_policy(node: _ReplayFacts, problems: list[Problem]) -> _ReplayFacts:
@@ -284,12 +292,12 @@ def _in_doubt(pods: Sequence[ReportedPod] | None) -> list[ReportedPod] | None:
 
 def read_heartbeat(body: bytes) -> Heartbeat:
     """Read the body of a heartbeat. Raises WireError."""
-    return parse_json(HEARTBEAT, body)
+    return decoded(_HEARTBEAT, body)
 
 
 def left_out_counts(left_out: Sequence[tuple[str, str]]) -> bool:
     """Whether something is left out on which verdicts depend."""
-    return any(field not in ("problems", "zones", NRI_FIELD) for field, _ in left_out)
+    return any(field not in ("problems", "zones", NRI) for field, _ in left_out)
 
 
 def _check_sizes(facts: NodeReport) -> None:
@@ -306,51 +314,3 @@ def _check_envelope(facts: NodeReport) -> None:
         raise WireError("observed_at", f"{facts.observed_at} is not a time in Unix seconds")
     if facts.podresources is not None and not 0 <= facts.podresources.since < 2**53:
         raise WireError("podresources.since", f"{facts.podresources.since} is not a time in Unix seconds")
-
-
-def _kubelet_digest(facts: NodeReport, document: Mapping[str, object]) -> str:
-    """SHA-256 of everything from which `_read_fixed` builds a kubelet. "" if a part of it is missing."""
-    if not ((facts.machine.cpus or facts.machine.numa) and facts.kubelet and facts.kubelet_version):
-        return ""
-    section = document.get(NRI_FIELD)
-    nri = [section.get(name) for name in _NRI_PARTS] if isinstance(section, dict) else None
-    try:
-        parts = orjson.dumps([facts.kubelet_version, dict(facts.rules), document["machine"], document["kubelet"], nri])
-    except orjson.JSONEncodeError:  # unknown fields can be nested too deep to be written
-        return ""
-    return hashlib.sha256(parts).hexdigest()
-
-
-def _read_fixed(
-    facts: NodeReport, document: Mapping[str, object], problems: list[Problem], known: Kubelet | None
-) -> tuple[Kubelet | None, Devices]:
-    """The running kubelet, and the devices. None if parts are missing or no kubelet runs with them.
-
-    Every available part is read, so that a missing part never hides an error in another. *known*: the kubelet that the
-    same parts described before.
-    """
-    if known is not None:
-        return known, devices_from_json(document["devices"], "devices") if facts.devices else {}
-    has_machine = bool(facts.machine.cpus or facts.machine.numa)
-    machine = machine_from_json(document["machine"], "machine") if has_machine else None
-    version = facts.kubelet_version or ""
-    check_switches(facts.rules)
-    config = (
-        kubelet_config_from_json(version, document["kubelet"], "kubelet", rules=dict(facts.rules))
-        if facts.kubelet
-        else None
-    )
-    devices = devices_from_json(document["devices"], "devices") if facts.devices else {}
-    if machine is None or config is None or not version:
-        for name, part in (("machine", machine), ("kubelet", config), ("kubelet_version", version)):
-            if not part:
-                problems.append(problem(name, "unknown: no verdict is possible"))
-        return None, devices
-    try:
-        return start(machine, config, Budget(FIRST_STEPS)), devices
-    except KubeletConfigError as error:
-        problems.append(problem(f"kubelet.{error.field}", f"no kubelet starts with this: {error.reason}"))
-        return None, devices
-    except BudgetError as error:
-        problems.append(problem("kubelet.reservation", f"the choice of the reserved CPUs: {error}", "error"))
-        return None, devices

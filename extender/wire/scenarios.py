@@ -1,32 +1,49 @@
 """Scenario files: a machine, a kubelet configuration, devices and a history of pods, one JSON object a line.
 
-The parts (`machine_from_json`, `kubelet_config_from_json`, `devices_from_json`) have the same shape in node reports.
+`machine`, `kubelet` and `devices` have the same shape in node reports, and are converted here for both.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
+import msgspec
+
 from extender.kubelet.config import KubeletConfig, ReservedMemory
-from extender.kubelet.machine import CPUFacts, Machine, MachineError, NUMANodeFacts, TooLargeError
-from extender.kubelet.sets import parse_list
+from extender.kubelet.machine import (
+    MAX_CPUS,
+    MAX_NUMA_NODE_ID,
+    CPUFacts,
+    Machine,
+    MachineError,
+    NUMANodeFacts,
+    TooLargeError,
+)
+from extender.kubelet.sets import bits_of, parse_list
 from extender.kubelet.state import Device
 from extender.replay.pod import Pod
 from extender.wire.errors import CapError, WireError, shown
-from extender.wire.fields import Json, list_at, object_at, optional_object_at
 from extender.wire.pods import pod_from_json
 from extender.wire.quantity import parse_milli, parse_whole
+from extender.wire.switches import NO_SWITCHES
+from extender.wire.typed import converted
+from node_exporter.report import NumaNode, ReportedDevice, ReportedKubeletConfig, ReportedMachine
 
 MAX_DEVICES: Final = 16_384
 """Devices of a node, of all resources together."""
 MAX_DEVICE_KINDS: Final = 2_048
 """Limit on different NUMA sets of the devices of one resource. A machine with 64 NUMA nodes has about that many."""
 MAX_PAGE_SIZES: Final = 32
+MAX_RESERVED: Final = 4096
 MAX_STEPS: Final = 100_000
 MAX_NUMA_ID_IN_DEVICE: Final = 4096
+MAX_TEXT: Final = 4096
+"""Characters of the id of a device, or of a policy."""
 _BINARY_UNITS: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 Devices = dict[str, dict[str, Device]]
+Json = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,90 +70,127 @@ class Scenario:
     kubelet_error: str | None = None
 
 
+class _Step(msgspec.Struct):
+    op: Literal["admit", "start", "remove"]
+    uid: str = ""
+    pod: object = None
+    expect: dict[str, object] | None = None
+    varies: tuple[str, ...] = ()
+    state_before: dict[str, object] | None = None
+
+
+class _Scenario(msgspec.Struct):
+    id: str
+    kubelet_version: str
+    machine: object
+    kubelet: object
+    steps: list[_Step]
+    devices: object = None
+    rules: dict[str, bool] | None = None
+    kubelet_error: str | None = None
+
+
 def scenario_from_json(document: object) -> Scenario:
     """Read one scenario. Raises WireError naming the path of the first error."""
-    scenario = object_at(document, "")
-    version = _string(scenario.get("kubelet_version"), "kubelet_version")
-    config = kubelet_config_from_json(version, scenario.get("kubelet"), "kubelet", rules=scenario.get("rules"))
-    error = scenario.get("kubelet_error")
+    scenario = converted(document, _Scenario, "")
+    _check_length(scenario.steps, MAX_STEPS, "steps")
     return Scenario(
-        id=_string(scenario.get("id"), "id"),
-        machine=machine_from_json(scenario.get("machine"), "machine"),
-        config=config,
-        devices=devices_from_json(scenario.get("devices") or {}, "devices"),
-        steps=tuple(_steps(scenario.get("steps"))),
-        kubelet_error=None if error is None else _string(error, "kubelet_error"),
+        id=scenario.id,
+        machine=machine_from_json(scenario.machine),
+        config=kubelet_config_from_json(scenario.kubelet_version, scenario.kubelet, rules=scenario.rules or {}),
+        devices=devices_from_json(scenario.devices or {}),
+        steps=tuple(_step(step, f"steps[{i}]") for i, step in enumerate(scenario.steps)),
+        kubelet_error=scenario.kubelet_error,
     )
 
 
-def _steps(value: object) -> Iterator[Step]:
-    for i, item in enumerate(_array(value, "steps", MAX_STEPS)):
-        path = f"steps[{i}]"
-        step = object_at(item, path)
-        op = step.get("op")
-        if op == "admit":
-            pod = pod_from_json(step.get("pod"), f"{path}.pod")
-            expect = step.get("expect")
-            before = step.get("state_before")
-            yield Step(
-                op="admit",
-                uid=pod.uid,
-                pod=pod,
-                expect=None if expect is None else object_at(expect, f"{path}.expect"),
-                varies=tuple(str(v) for v in list_at(step.get("varies"), f"{path}.varies", MAX_STEPS)),
-                state_before=None if before is None else object_at(before, f"{path}.state_before"),
-            )
-        elif op in ("start", "remove"):
-            yield Step(op="start" if op == "start" else "remove", uid=_string(step.get("uid"), f"{path}.uid"))
-        else:
-            raise WireError(f"{path}.op", f"{shown(op)} is none of admit, start, remove")
+def _step(step: _Step, path: str) -> Step:
+    pod = pod_from_json(step.pod, f"{path}.pod") if step.op == "admit" else None
+    uid = step.uid if pod is None else pod.uid
+    if not uid and pod is None:
+        raise WireError(f"{path}.uid", "missing")
+    return Step(op=step.op, uid=uid, pod=pod, expect=step.expect, varies=step.varies, state_before=step.state_before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NumaNode(NumaNode):
+    """As in a report; what is left out is nothing."""
+
+    memory: int = 0
+    hugepages: Mapping[str, int] = field(default_factory=dict)
+    distances: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Machine(ReportedMachine):
+    """As in a report. `num_sockets` -1: as many as there are in `cpus`."""
+
+    numa: Sequence[_NumaNode]
+    num_sockets: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Device(ReportedDevice):
+    """As in a report; healthy unless it says otherwise."""
+
+    numa: Sequence[int] | None = None
+    healthy: bool = True
 
 
 def machine_from_json(value: object, path: str = "machine") -> Machine:
-    """A machine: `cpus` as [cpu, core_id, socket, numa, uncore_cache], `numa`, and the kubelet's own counts.
+    """The machine in the `machine` of a report or scenario; raises WireError. A scenario may leave out counts."""
+    reported = converted(value, _Machine, path)
+    return machine_of(reported, path, counts_sockets=reported.num_sockets == -1)
 
-    The counts `num_sockets`, `num_cpus` and `num_cores` are optional; without one the rows are counted.
+
+def kubelet_config_from_json(
+    version: str, value: object, path: str = "kubelet", rules: Mapping[str, bool] = NO_SWITCHES
+) -> KubeletConfig:
+    """The configuration in the `kubelet` of a report or scenario; raises WireError. A null is as if left out."""
+    given = {key: each for key, each in value.items() if each is not None} if isinstance(value, dict) else value
+    return kubelet_config_of(version, converted(given, ReportedKubeletConfig, path), path, rules)
+
+
+def devices_from_json(value: object, path: str = "devices") -> Devices:
+    """The devices in the `devices` of a report or scenario; raises WireError."""
+    return devices_of(converted(value, dict[str, list[_Device]], path), path)
+
+
+def machine_of(reported: ReportedMachine, path: str = "machine", *, counts_sockets: bool = False) -> Machine:
+    """The machine that a report describes. *counts_sockets*: instead of taking their number from the report.
 
     Raises:
-        WireError: a wrong type, or CPUs and NUMA nodes that contradict each other.
+        WireError: CPUs and NUMA nodes that contradict each other, or a value out of range.
     """
-    machine = object_at(value, path)
-    cpus = []
-    for i, item in enumerate(_array(machine.get("cpus"), f"{path}.cpus", 8192)):
-        row = _array(item, f"{path}.cpus[{i}]", 8192)
-        if len(row) != 5:
-            raise WireError(f"{path}.cpus[{i}]", "five entries are expected: cpu, core_id, socket, numa, uncore_cache")
-        cpu, core, socket, numa = (_integer(v, f"{path}.cpus[{i}][{j}]", signed=True) for j, v in enumerate(row[:4]))
-        uncore = None if row[4] is None else _integer(row[4], f"{path}.cpus[{i}][4]", signed=True)
-        cpus.append(CPUFacts(cpu, core, socket, numa, uncore))
-    nodes = [
-        _numa_node(object_at(item, f"{path}.numa[{i}]"), f"{path}.numa[{i}]")
-        for i, item in enumerate(_array(machine.get("numa"), f"{path}.numa", 4096))
-    ]
-    sockets, num_cpus, num_cores = (
-        None if machine.get(name) is None else _integer(machine[name], f"{path}.{name}")
-        for name in ("num_sockets", "num_cpus", "num_cores")
-    )
+    _check_length(reported.cpus, MAX_CPUS, f"{path}.cpus")
+    _check_length(reported.numa, MAX_NUMA_NODE_ID + 1, f"{path}.numa")
+    for i, row in enumerate(reported.cpus):
+        for j, number in enumerate(row):
+            if number is not None:
+                _check_range(number, f"{path}.cpus[{i}][{j}]", least=-(2**31))
     try:
-        return Machine.build(cpus, nodes, sockets, num_cpus=num_cpus, num_cores=num_cores)
+        return Machine.build(
+            itertools.starmap(CPUFacts, reported.cpus),
+            [_numa_node(node, f"{path}.numa[{i}]") for i, node in enumerate(reported.numa)],
+            None if counts_sockets else _check_range(reported.num_sockets, f"{path}.num_sockets"),
+            num_cpus=reported.num_cpus,
+            num_cores=reported.num_cores,
+        )
     except MachineError as error:
         kind = CapError if isinstance(error, TooLargeError) else WireError
         raise kind(f"{path}.{error.field}", error.reason) from None
 
 
-def _numa_node(node: Json, path: str) -> NUMANodeFacts:
-    hugepages = optional_object_at(node.get("hugepages"), f"{path}.hugepages")
-    if len(hugepages) > MAX_PAGE_SIZES:
-        raise CapError(f"{path}.hugepages", f"{len(hugepages)} page sizes, more than {MAX_PAGE_SIZES}")
-    distances = list_at(node.get("distances"), f"{path}.distances", 4096)
+def _numa_node(node: NumaNode, path: str) -> NUMANodeFacts:
+    _check_length(node.hugepages, MAX_PAGE_SIZES, f"{path}.hugepages")
     return NUMANodeFacts(
-        id=_integer(node.get("id"), f"{path}.id", signed=True),
-        memory_bytes=_integer(node.get("memory") or 0, f"{path}.memory"),
+        id=_check_range(node.id, f"{path}.id", least=-(2**31)),
+        memory_bytes=_check_range(node.memory, f"{path}.memory"),
         hugepages={
-            page_size_from_text(size, f"{path}.hugepages"): _integer(pages, f"{path}.hugepages.{size}")
-            for size, pages in hugepages.items()
+            page_size_from_text(size, f"{path}.hugepages"): _check_range(pages, f"{path}.hugepages.{size}")
+            for size, pages in node.hugepages.items()
         },
-        distances=tuple(_integer(d, f"{path}.distances[{j}]") for j, d in enumerate(distances)),
+        distances=tuple(_check_range(d, f"{path}.distances[{j}]") for j, d in enumerate(node.distances or ())),
     )
 
 
@@ -149,120 +203,94 @@ def page_size_from_text(text: str, path: str) -> int:
     return int(number) * unit
 
 
-def kubelet_config_from_json(version: str, value: object, path: str = "kubelet", rules: object = None) -> KubeletConfig:
-    """A kubelet configuration with KubeletConfiguration's field names. Empty strings mean the kubelet's defaults.
+def kubelet_config_of(
+    version: str, reported: ReportedKubeletConfig, path: str = "kubelet", rules: Mapping[str, bool] = NO_SWITCHES
+) -> KubeletConfig:
+    """The configuration that a report describes. Empty strings mean the kubelet's defaults.
 
     Raises:
-        WireError: a wrong type or a quantity that does not parse. Values that a kubelet refuses are checked in
+        WireError: a quantity or a list of CPUs that does not parse. Values that a kubelet refuses are checked in
             `startup`.
     """
-    kubelet = object_at(value, path)
-    reservation = optional_object_at(kubelet.get("reservation"), f"{path}.reservation")
-    reserved_cpus = _string(kubelet.get("reservedSystemCPUs") or "", f"{path}.reservedSystemCPUs")
+    for name, text in (
+        ("cpuManagerPolicy", reported.cpuManagerPolicy),
+        ("memoryManagerPolicy", reported.memoryManagerPolicy),
+        ("topologyManagerPolicy", reported.topologyManagerPolicy),
+        ("topologyManagerScope", reported.topologyManagerScope),
+    ):
+        _check_length(text, MAX_TEXT, f"{path}.{name}")
     try:
-        reserved_bits = parse_list(reserved_cpus)
+        reserved_bits = parse_list(reported.reservedSystemCPUs)
     except ValueError as error:
         raise WireError(f"{path}.reservedSystemCPUs", str(error)) from None
+    reservation = dict(reported.reservation)
+    reserved_milli = parse_milli(reservation.pop("cpu", "") or "0", f"{path}.reservation.cpu")
+    _check_length(reported.reservedMemory, MAX_RESERVED, f"{path}.reservedMemory")
     return KubeletConfig(
         kubelet_version=version,
-        cpu_manager_policy=_string(kubelet.get("cpuManagerPolicy") or "none", f"{path}.cpuManagerPolicy"),
-        cpu_manager_policy_options=_texts(kubelet, "cpuManagerPolicyOptions", path),
-        memory_manager_policy=_string(kubelet.get("memoryManagerPolicy") or "None", f"{path}.memoryManagerPolicy"),
-        reserved_memory=tuple(_reserved_memory(kubelet.get("reservedMemory"), f"{path}.reservedMemory")),
-        topology_manager_policy=_string(
-            kubelet.get("topologyManagerPolicy") or "none", f"{path}.topologyManagerPolicy"
+        cpu_manager_policy=reported.cpuManagerPolicy or "none",
+        cpu_manager_policy_options=reported.cpuManagerPolicyOptions,
+        memory_manager_policy=reported.memoryManagerPolicy or "None",
+        reserved_memory=tuple(
+            ReservedMemory(
+                numa=_check_range(each.numaNode, f"{path}.reservedMemory[{i}].numaNode"),
+                limits_bytes=_bytes_of(each.limits, f"{path}.reservedMemory[{i}].limits"),
+            )
+            for i, each in enumerate(reported.reservedMemory)
         ),
-        topology_manager_scope=_string(
-            kubelet.get("topologyManagerScope") or "container", f"{path}.topologyManagerScope"
-        ),
-        topology_manager_policy_options=_texts(kubelet, "topologyManagerPolicyOptions", path),
+        topology_manager_policy=reported.topologyManagerPolicy or "none",
+        topology_manager_scope=reported.topologyManagerScope or "container",
+        topology_manager_policy_options=reported.topologyManagerPolicyOptions,
         reserved_system_cpus=reserved_bits,
-        reservation_cpu_milli=parse_milli(reservation.get("cpu") or "0", f"{path}.reservation.cpu"),
-        reservation_bytes={
-            name: parse_whole(amount, f"{path}.reservation.{name}")
-            for name, amount in reservation.items()
-            if name != "cpu"
-        },
-        feature_gates=_booleans(kubelet.get("featureGates"), f"{path}.featureGates"),
-        rule_overrides=_booleans(rules, "rules"),
+        reservation_cpu_milli=reserved_milli,
+        reservation_bytes=_bytes_of(reservation, f"{path}.reservation"),
+        feature_gates=reported.featureGates,
+        rule_overrides=rules,
     )
 
 
-def _reserved_memory(value: object, path: str) -> Iterator[ReservedMemory]:
-    for i, item in enumerate(list_at(value, path, 4096)):
-        entry = object_at(item, f"{path}[{i}]")
-        limits = object_at(entry.get("limits"), f"{path}[{i}].limits")
-        yield ReservedMemory(
-            numa=_integer(entry.get("numaNode"), f"{path}[{i}].numaNode"),
-            limits_bytes={k: parse_whole(v, f"{path}[{i}].limits.{k}") for k, v in limits.items()},
-        )
+def _bytes_of(amounts: Mapping[str, str], path: str) -> dict[str, int]:
+    return {name: parse_whole(amount, f"{path}.{name}") for name, amount in amounts.items()}
 
 
-def devices_from_json(value: object, path: str = "devices") -> Devices:
-    """Devices by resource and id; `numa` null: the plugin reported no topology. Raises WireError."""
+def devices_of(reported: Mapping[str, Sequence[ReportedDevice]], path: str = "devices") -> Devices:
+    """Devices by resource and id; `numa` None: the plugin reported no topology. Raises WireError."""
     result: Devices = {}
     total = 0
-    for resource, items in object_at(value, path).items():
+    for resource, items in reported.items():
         where = f"{path}.{resource}"
-        devices: dict[str, Device] = {}
-        for i, item in enumerate(_array(items, where, MAX_DEVICES)):
-            device = object_at(item, f"{where}[{i}]")
-            device_id = _string(device.get("id"), f"{where}[{i}].id")
-            if device_id in devices:
-                raise WireError(f"{where}[{i}].id", f"device {shown(device_id)} is listed twice")
-            healthy = device.get("healthy", True)
-            if not isinstance(healthy, bool):
-                raise WireError(f"{where}[{i}].healthy", f"{shown(healthy)} is not true or false")
-            devices[device_id] = Device(_device_numa(device.get("numa"), f"{where}[{i}].numa"), healthy)
-        result[resource] = devices
-        total += len(devices)
+        total += len(items)
         if total > MAX_DEVICES:
             raise CapError(where, f"more than {MAX_DEVICES} devices of all resources")
+        devices: dict[str, Device] = {}
+        for i, each in enumerate(items):
+            _check_length(each.id, MAX_TEXT, f"{where}[{i}].id")
+            if each.id in devices:
+                raise WireError(f"{where}[{i}].id", f"device {shown(each.id)} is listed twice")
+            devices[each.id] = Device(_device_numa(each.numa, f"{where}[{i}].numa"), each.healthy)
+        result[resource] = devices
         kinds = len({device.numa for device in devices.values()})
         if kinds > MAX_DEVICE_KINDS:
             raise CapError(where, f"devices with {kinds} different sets of NUMA nodes, more than {MAX_DEVICE_KINDS}")
     return result
 
 
-def _device_numa(value: object, path: str) -> int | None:
-    if value is None:
+def _device_numa(numas: Sequence[int] | None, path: str) -> int | None:
+    if numas is None:
         return None
-    bits = 0
-    for i, item in enumerate(_array(value, path, 64)):
-        numa = _integer(item, f"{path}[{i}]")
-        if numa > MAX_NUMA_ID_IN_DEVICE:
-            raise WireError(f"{path}[{i}]", f"NUMA id {numa} is above {MAX_NUMA_ID_IN_DEVICE}")
-        bits |= 1 << numa
-    return bits
+    _check_length(numas, 64, path)
+    for i, numa in enumerate(numas):
+        if not 0 <= numa <= MAX_NUMA_ID_IN_DEVICE:
+            raise WireError(f"{path}[{i}]", f"NUMA id {shown(numa)} is outside 0..{MAX_NUMA_ID_IN_DEVICE}")
+    return bits_of(numas)
 
 
-def _array(value: object, path: str, most: int) -> list[object]:
-    if value is None:
-        raise WireError(path, "missing")
-    return list_at(value, path, most)
+def _check_range(number: int, path: str, least: int = 0) -> int:
+    if not least <= number < 2**63:
+        raise WireError(path, f"{shown(number)} is not an integer in range")
+    return number
 
 
-def _string(value: object, path: str) -> str:
-    if isinstance(value, str) and len(value) <= 4096:
-        return value
-    raise WireError(path, "missing" if value is None else f"{shown(value)} is not a text of at most 4096 characters")
-
-
-def _integer(value: object, path: str, *, signed: bool = False) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and (-(2**31) if signed else 0) <= value < 2**63:
-        return value
-    raise WireError(path, "missing" if value is None else f"{shown(value)} is not an integer in range")
-
-
-def _texts(kubelet: Json, key: str, path: str) -> dict[str, str]:
-    values = optional_object_at(kubelet.get(key), f"{path}.{key}")
-    return {k: _string(v, f"{path}.{key}.{k}") for k, v in values.items()}
-
-
-def _booleans(value: object, path: str) -> dict[str, bool]:
-    result = {}
-    for k, v in optional_object_at(value, path).items():
-        if not isinstance(v, bool):
-            raise WireError(f"{path}.{k}", f"{shown(v)} is not true or false")
-        result[k] = v
-    return result
+def _check_length(value: Sized, most: int, path: str) -> None:
+    if len(value) > most:
+        raise CapError(path, f"{len(value)} {'characters' if isinstance(value, str) else 'entries'}, more than {most}")

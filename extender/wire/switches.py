@@ -1,9 +1,12 @@
 """Switches of the replay's rules, as reports, questions and settings name them."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from extender.kubelet.rules import SWITCHES
 from extender.wire.errors import WireError, shown
+
+NO_SWITCHES: Final[Mapping[str, bool]] = {}
 
 
 def check_switches(switches: Mapping[str, bool], path: str = "rules") -> None:

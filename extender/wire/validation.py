@@ -6,10 +6,9 @@ writer may send more.
 
 from typing import Any, Final, TypeVar
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from extender.wire.errors import NotJSONError, WireError, shown
+from extender.wire.errors import WireError, shown
 
 T = TypeVar("T")
 MAX_PART: Final = 128
@@ -25,28 +24,6 @@ class Document(BaseModel):
     """Base of the models of JSON documents from other programs."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", populate_by_name=True)
-
-
-def load_json(body: bytes) -> object:
-    """Parse the JSON text *body*. Raises NotJSONError. Stricter than other parsers: no NaN, no invalid UTF-8."""
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise NotJSONError(str(error) if body.strip() else "the text is empty") from None
-
-
-def parse_json(adapter: TypeAdapter[T], body: bytes) -> T:
-    """The value of the JSON text *body*. Raises WireError for the first error."""
-    load_json(body)  # pydantic's parser is more lenient
-    return parsed(adapter, body)
-
-
-def parsed(adapter: TypeAdapter[T], body: bytes) -> T:
-    """As `parse_json`, where `load_json` has accepted the text."""
-    try:
-        return adapter.validate_json(body, strict=True)
-    except ValidationError as error:
-        raise _first_fault(error) from None
 
 
 def parse_object(adapter: TypeAdapter[T], value: object, field: str) -> T:

@@ -18,8 +18,8 @@ from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.errors import WireError
-from extender.wire.large_reports import MAX_PROBLEMS, SMALL
 from extender.wire.pods import pod_from_json
+from extender.wire.report_parts import MAX_PROBLEMS
 from extender.wire.reports import ReadReport, read_report
 from tests.faults.hostile_nodes import bare
 from tests.reports import pod_of, report_of, sample
@@ -32,7 +32,7 @@ def read(**changes: Any) -> ReadReport:
 
 
 def test_a_sane_report_is_as_it_was() -> None:
-    small, large = read(), read(unknown="a" * 2 * SMALL)
+    small, large = read(), read(unknown="a" * 500_000)
     assert small == large
     assert small.kubelet is not None
 

@@ -1,6 +1,7 @@
 """The OpenAPI document. It also describes bodies that routes read themselves, without FastAPI."""
 
 from importlib.resources import files
+from inspect import cleandoc
 from typing import Any, Final, Literal
 
 import msgspec
@@ -15,9 +16,9 @@ from extender.api.nodes.models import NodeDetail, NodeIndex
 from extender.api.questions.machines import MachineIndex
 from extender.api.questions.table import ROUTES
 from extender.api.records.decision_models import DecisionIndex, PodDecision
-from extender.wire.binding import BINDING_ARGS
+from extender.wire.binding import ExtenderBindingArgs
 from extender.wire.preemption import ExtenderPreemptionArgs
-from extender.wire.reports import HEARTBEAT, REPORT
+from extender.wire.reports import CONTRACT
 from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
 
 DESCRIPTION: Final = """
@@ -45,17 +46,14 @@ TAGS: Final = [
     {"name": "service", "description": "Liveness, readiness, metrics, and the audit of predictions."},
 ]
 BODIES: Final[dict[str, TypeAdapter[Any]]] = {
-    "NodeReport": REPORT,
-    "Heartbeat": HEARTBEAT,
     "ExtenderArgs": TypeAdapter(ExtenderArgs),
-    "ExtenderBindingArgs": BINDING_ARGS,
     "ExtenderPreemptionArgs": TypeAdapter(ExtenderPreemptionArgs),
     **{route.question.__name__: TypeAdapter(route.question) for route in ROUTES},
     "ProblemDetails": TypeAdapter(ProblemDetails),
     "StreamProblem": TypeAdapter(StreamProblem),
 }
-"""Schemas that routes name in `openapi_extra` and `responses`."""
-REPLIES: Final = (
+"""Schemas of pydantic that routes name in `openapi_extra` and `responses`."""
+STRUCTS: Final = (
     *(route.reply for route in ROUTES if route.reply is not None),
     PlannedPod,
     PlanEnd,
@@ -65,8 +63,10 @@ REPLIES: Final = (
     ClusterMap,
     DecisionIndex,
     PodDecision,
+    *CONTRACT,
+    ExtenderBindingArgs,
 )
-"""Replies that routes name by `described`."""
+"""Schemas of msgspec that routes name there, and by `described`."""
 _REFERENCE: Final = "#/components/schemas/"
 _EXAMPLES: Final[dict[str, object]] = {
     "ExtenderArgs": {"Pod": EXAMPLE_POD, "Nodes": None, "NodeNames": ["node-a", "node-b"]},
@@ -106,16 +106,24 @@ def install(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
+def _any_json(kind: type) -> dict[str, Any]:
+    """The schema of `object`."""
+    if kind is not object:
+        raise NotImplementedError
+    return {"description": "A value of another program's document."}
+
+
 def _body_schemas() -> dict[str, Any]:
     inputs: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
         (name, "validation", adapter) for name, adapter in BODIES.items()
     ]
     _, shared = TypeAdapter.json_schemas(inputs, ref_template=f"{_REFERENCE}{{model}}")
-    _, replies = msgspec.json.schema_components(REPLIES, ref_template=f"{_REFERENCE}{{name}}")
-    for reply in replies.values():
-        if "step" in (fields := reply.get("properties", {})):  # the tag of a union, which msgspec does not describe
+    _, structs = msgspec.json.schema_components(STRUCTS, schema_hook=_any_json, ref_template=f"{_REFERENCE}{{name}}")
+    for struct in structs.values():
+        struct["description"] = cleandoc(struct.get("description", ""))
+        if "step" in (fields := struct.get("properties", {})):  # the tag of a union, which msgspec does not describe
             fields["step"]["description"] = "What kind of step it is."
-    schemas: dict[str, Any] = {**shared["$defs"], **replies}
+    schemas: dict[str, Any] = {**shared["$defs"], **structs}
     for name, example in _EXAMPLES.items():
         schemas[name]["examples"] = [example]
     return schemas

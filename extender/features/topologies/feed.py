@@ -26,7 +26,8 @@ from extender.kube.objects import TOPOLOGY
 from extender.kube.source import Source
 from extender.wire.errors import WireError
 from extender.wire.nrt import Published, counted, published_from_json, unpack_report
-from extender.wire.reports import NO_SWITCHES, read_report
+from extender.wire.reports import read_report
+from extender.wire.switches import NO_SWITCHES
 
 MISSED: Final = 3
 """Confirmations that a writer may miss. Jitter and a restart cost one."""
