@@ -1,6 +1,6 @@
 """The kubelet's random choices of devices, as data.
 
-One replay follows one script of choices. `explore` in `admission` runs the possible scripts. A choice is how many
+One replay follows one script of choices. `admission` runs the possible scripts. A choice is how many
 devices of each kind to take from a tier that has more than needed. Kinds differ in NUMA set or health. Devices of one
 kind are interchangeable.
 """

@@ -23,6 +23,9 @@ from extender.kubelet.verdict import Provider, Reason, Refusal
 class Hints:
     """What one resource allows: every feasible mask, and which of them are preferred.
 
+    For 4 CPUs where NUMA node 0 has 2 free CPUs and node 1 has 6, the masks 10 and 11 are feasible. 10 is preferred if
+    4 CPUs fit on one node of this machine while nothing runs.
+
     `feasible` and `preferred` are families of `universe`, without the empty mask; preferred is part of feasible. An
     empty `feasible` means that the request cannot be met (`IMPOSSIBLE`). `minimum_width`, for explanations: the NUMA
     nodes that the hardware needs for the request.
@@ -192,6 +195,11 @@ def merge(
     preferred_only: bool = False,
 ) -> MergeResult:
     """Combine one hint of every resource into the best candidate.
+
+    An example with two NUMA nodes. 4 CPUs are free on node 1 only, so the CPU manager offers the masks 10 and 11 and
+    prefers 10. A GPU is on node 0, so the device manager offers 01 and 11 and prefers 01. No mask is preferred by both.
+    The combinations 10 and 01, 10 and 11, 11 and 01, 11 and 11 give 00, 10, 01 and 11. Both need one node, so the
+    narrowest masks are best, and of these the smallest number: 01, not preferred. `restricted` refuses the pod.
 
     Args:
         lists: hints of the resources with a preference. An empty `Hints` excludes every preferred result.
