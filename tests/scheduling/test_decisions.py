@@ -84,3 +84,16 @@ def test_kept_snapshots_are_no_larger_than_the_calls_together_and_two_whole_ones
         calls = world.remembered()
         parts = {id(part) for call in calls if isinstance(call.seen, ClusterSnapshot) for part in call.seen.parts}
         assert len(parts) * PART <= 2 * PARTS * PART + SLOTS_PER_CANDIDATE * sum(call.count for call in calls)
+
+
+def test_calls_for_one_namespace_displace_none_for_others() -> None:
+    """Seen red: whoever creates pods fast enough decided which explanations are kept."""
+    log = DecisionLog(max_calls=3)
+    log.note(Call("filter", replace(POD, uid="quiet", namespace="quiet"), b"[]", 1, 0.0))
+
+    for number in range(10):
+        log.note(Call("filter", replace(POD, uid=f"loud-{number}", namespace="loud"), b"[]", 1, 1.0))
+
+    assert log.of_pod("quiet")
+    assert [calls[0].pod.uid for calls in log.newest(10)] == ["loud-9", "loud-8", "quiet"]
+    assert log.forgotten == 8

@@ -8,7 +8,7 @@ from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.kubelet.admission import admit, release_pods
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted
-from extender.scheduling.records.predictions import Audit, Result
+from extender.scheduling.records.predictions import MAX_RECENT, Audit, Result
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of, sample
 
@@ -61,3 +61,15 @@ def test_a_placement_as_predicted_agrees(complete: bool) -> None:  # noqa: FBT00
     audit = Audit(clock=lambda: 0.0, window=20, distrust_after=0)
 
     assert audit.take(replace(settled, state=outcome.state)).result is Result.AGREED
+
+
+def test_disagreements_of_one_namespace_displace_none_of_others() -> None:
+    audit = Audit(clock=lambda: 0.0, window=20, distrust_after=0)
+    settled = _settled(complete=True)
+    audit.take(replace(settled, pod=replace(settled.pod, namespace="quiet")))
+
+    for _ in range(MAX_RECENT + 5):
+        audit.take(replace(settled, pod=replace(settled.pod, namespace="loud")))
+
+    assert len(audit.recent) == MAX_RECENT
+    assert audit.recent[0].namespace == "quiet"
