@@ -70,7 +70,7 @@ class BehaviourView(_View):
     examined: Annotated[int, doc("Failed predictions of this kubelet that were examined.")]
 
 
-class NodeView(_View):
+class AuditedNodeView(_View):
     """A node whose kubelet did something other than predicted."""
 
     name: str
@@ -121,7 +121,7 @@ class AuditView(_View):
     """All predictions whose result became known since this process started."""
 
     counts: list[CountView]
-    nodes: Annotated[list[NodeView], doc("Worst first.")]
+    nodes: Annotated[list[AuditedNodeView], doc("Worst first.")]
     recent: Annotated[list[DisagreementView], doc("The last disagreements, newest first.")]
     behaviours: Annotated[
         list[BehaviourView], Field(description="Kubelets that carry a fix, or lack one, by node.", max_length=MAX_SHOWN)
@@ -199,7 +199,9 @@ def audit_router(service: Service) -> APIRouter:
         return AuditView(
             counts=[CountView(**kind._asdict(), count=count) for kind, count in sorted(audit.counts.items())],
             nodes=[
-                NodeView(name=name, disagreements=wrong, results=results, distrusted=service.audit.is_score_only(name))
+                AuditedNodeView(
+                    name=name, disagreements=wrong, results=results, distrusted=service.audit.is_score_only(name)
+                )
                 for name, wrong, results in audit.disagreeing_nodes()
             ],
             recent=[_disagreement_view(disagreement, now) for disagreement in reversed(audit.recent)],
