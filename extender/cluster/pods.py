@@ -32,8 +32,8 @@ MAX_DEFERRALS: Final = 100
 """How many of the nodes that deferred one pod are kept."""
 POD_BYTES: Final = 4000
 """`Pod.weight_bytes` of a usual pod, and more."""
-MAX_BYTES: Final = 64 << 20
-"""The size of all records together, whatever their number."""
+MAX_BYTES: Final = 24 << 20
+"""The size of all records together, whatever their number. A usual pod counts by its record alone."""
 _NO_VICTIMS: Final = ProposedVictims()
 
 
@@ -69,7 +69,7 @@ class KnownPod(NamedTuple):
         """Who holds the record, by namespace, and about how many bytes it takes."""
         parts = len(self.deferred_from) + sum(map(len, self.victims.by_node.values()))
         own = 500 + 100 * parts
-        return ("", own) if self.pod is None else (self.pod.namespace, own + self.pod.weight_bytes)
+        return ("", own) if self.pod is None else (self.pod.namespace, own + max(0, self.pod.weight_bytes - POD_BYTES))
 
     @property
     def holds_room(self) -> bool:

@@ -155,8 +155,8 @@ class ClusterSettings(BaseSettings):
     max_remembered_pods: int = Field(
         default=50_000,
         ge=100,
-        description="Pods recorded that are not on a node yet; about 1 kB each, and 64 MiB in all. Pods that are being "
-        "bound or nominated to a node are dropped last.",
+        description="Pods recorded that are not on a node yet; about 1 kB each, and 24 MiB of larger ones. Pods that "
+        "are being bound or nominated to a node are dropped last.",
     )
     leave_out_seconds: float = Field(
         default=30.0,

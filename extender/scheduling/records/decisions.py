@@ -40,7 +40,7 @@ SLOTS_PER_CANDIDATE: Final = 2
 """How many slots of snapshots are kept for each candidate of a call."""
 
 NAME_BYTES: Final = 40
-MAX_RETIRED_BYTES: Final = 48 << 20
+MAX_RETIRED_BYTES: Final = 16 << 20
 """Kubelets and states of nodes in the past. One of a node with 24 pods counts as 36 kB."""
 STRIPPED_AT_ONCE: Final = 20_000
 """Candidates, which take some milliseconds."""
