@@ -271,7 +271,7 @@ def _light(cpus: int) -> Pod:
 
 
 def test_a_heavy_shape_counts_as_many_judgements() -> None:
-    cache = JudgementCache(1000)
+    cache = JudgementCache(4000)
     light = [cache.entry(_light(cpus)) for cpus in range(1, 5)]
 
     heavy = [cache.entry(replace(_light(cpus), weight_bytes=40_000)) for cpus in range(5, 8)]
@@ -282,13 +282,13 @@ def test_a_heavy_shape_counts_as_many_judgements() -> None:
 
 
 def test_the_shapes_asked_for_longest_ago_are_forgotten_first() -> None:
-    cache = JudgementCache(6)
+    cache = JudgementCache(12)
     shapes = [cache.entry(_light(cpus)) for cpus in (1, 2, 3)]
     cache.entry(shapes[0].shape.pod)
-    cache.store(shapes[2], dict.fromkeys(range(4), INDIFFERENT))
+    cache.store(shapes[2], dict.fromkeys(range(10), INDIFFERENT))
 
     assert cache.entry(shapes[2].shape.pod) is shapes[2]
-    assert len(cache) <= 6
+    assert len(cache) <= 12
     assert cache.entry(shapes[0].shape.pod) is shapes[0]
     assert cache.entry(shapes[1].shape.pod) is not shapes[1]
 
@@ -304,7 +304,7 @@ def test_memory_stays_bounded_whatever_is_stored() -> None:
 
 
 def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
-    cache = JudgementCache(3)
+    cache = JudgementCache(12)
     first = cache.entry(_light(1))
     for cpus in (2, 3, 4):
         cache.entry(_light(cpus))

@@ -112,7 +112,7 @@ def test_places_are_given_back_in_time_and_single_pods_have_their_turn() -> None
         world.clock.now += 2
         assert list((await world.filter(single)).feasible) == ["a"]
         refused = await world.filter(first)
-        assert "rests" in str(reasons(refused.refused))
+        assert "waits before its next attempt" in str(reasons(refused.refused))
         assert list((await world.filter(member("h0", "h", 2, cpus=14))).feasible) == [], (
             "the node rests, for all groups"
         )
