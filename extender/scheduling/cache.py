@@ -2,7 +2,7 @@
 
 Rules of this file
 - Bounded: at most `max_judgements` are held, and a pod shape counts as one for each `JUDGEMENT_BYTES` that it takes.
-  The shapes themselves take a tenth of that at most: what they take, their authors choose.
+  The shapes themselves take a quarter of that at most: what they take, their authors choose.
   The pod shape that was used longest ago is dropped first, with all of its judgements.
 - Classes are immutable and their ids are never reused, so no entry becomes wrong.
 - The judged pod has no UID of a real pod. A node that already holds a replica would otherwise answer for that replica.
@@ -102,7 +102,7 @@ class JudgementCache:
         return found
 
     def _make_room(self) -> None:
-        while (self._held > self._max or self._own > self._max // 10) and len(self._shapes) > 1:
+        while (self._held > self._max or self._own > self._max // 4) and len(self._shapes) > 1:
             _, oldest = self._shapes.popitem(last=False)
             self._columns.pop(oldest, None)
             self._held -= oldest.own_weight + len(oldest.judgements)
