@@ -7,7 +7,6 @@ Rules of this file
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
@@ -93,19 +92,6 @@ class Kinds:
                 del self._scores[next(iter(self._scores))]
             self._scores[scale] = known
         return known[codes]
-
-
-@dataclass(eq=False, slots=True, weakref_slot=True)
-class KeptCodes:
-    """The judgements that the last request about one pod shape and certain names got.
-
-    `ids`: class id of each node. `codes`: its judgement, as a position in `kinds`; the same array for as long as none
-    changes.
-    """
-
-    ids: Int64s
-    codes: Int64s
-    kinds: Kinds
 
 
 class Column:

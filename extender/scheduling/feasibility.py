@@ -93,9 +93,9 @@ def filtered_by_texts(names: Sequence[str], numbers: Int64s, texts: Sequence[str
 
     *numbers*: for each candidate, which of *texts* it got.
     """
-    of_candidates = [texts[number] for number in numbers.tolist()]
-    refused = {name: text for name, text in zip(names, of_candidates, strict=True) if text is not None}
-    if not refused:
-        return Filtered(feasible=names)
-    feasible = [name for name, text in zip(names, of_candidates, strict=True) if text is None]
+    candidates, refused = np.array(names, np.object_), dict[str, str]()
+    parts = {text: candidates[numbers == number].tolist() for number, text in enumerate(texts)}
+    feasible = parts.pop(None, [])
+    for text, part in parts.items():
+        refused |= dict.fromkeys(part, str(text))
     return Filtered(feasible=feasible, refused=refused)

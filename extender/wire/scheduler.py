@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+import msgspec
 import numpy as np
 import orjson
 from numpy.typing import NDArray
@@ -158,8 +159,14 @@ class HostScores:
     @property
     def packed(self) -> bytes:
         """The reply to a prioritize request: a bare array with integer scores (a float would invalidate all of it)."""
-        pairs = zip(self.names, self.scores.tolist(), strict=True)
-        return orjson.dumps([{"Host": name, "Score": score} for name, score in pairs])
+        return msgspec.json.encode(list(map(_HostPriority, self.names, self.scores.tolist())))
+
+
+class _HostPriority(msgspec.Struct, gc=False):
+    """As `HostPriority`. Thousands are made for a call."""
+
+    Host: str
+    Score: int
 
 
 def error_reply(message: str) -> bytes:
