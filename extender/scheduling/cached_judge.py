@@ -252,13 +252,14 @@ class CachedJudge:
         judgements: Judgements = entry.judgements
         codes = column.codes(slots, ids, size, entry.judgements)
         missing = np.flatnonzero(codes == UNJUDGED)
-        if len(missing) >= WORTH:
+        is_new = len(missing) == len(slots)
+        if len(missing) >= (MAX_AT_ONCE + 1 if is_new else WORTH):
             await self._judge_alike(entry, column, snapshot, slots[missing], deadline)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
             missing = np.flatnonzero(codes == UNJUDGED)
         if len(missing):
             classes = dict.fromkeys(snapshot.at(slots[missing])).keys()
-            are_few = len(classes) <= MAX_AT_ONCE and len(missing) < len(slots)
+            are_few = len(classes) <= MAX_AT_ONCE and not is_new
             if not (are_few and self.answer_at_once(entry, classes)):
                 known = map(column.kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
                 is_any_feasible = any(each.refusal is None for each in known)

@@ -18,7 +18,7 @@ MAX_PART: Final = 128
 """Characters of a key that the path of an error repeats."""
 _STEP: Final = re.compile(r"\[\.\.\.\]|\[(\d+)\]|\.([^.\[`]+)")
 _NAMES: Final = {
-    "int": "an integer", "float": "a number", "str": "a text", "bool": "true or false", "object": "an object",
+    "int": "an integer", "float": "a number", "str": "a string", "bool": "true or false", "object": "an object",
     "array": "a list", "null": "null",
 }  # fmt: skip
 """What msgspec calls the types."""

@@ -114,7 +114,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "type": (
         {"machine": "dual-64", "kubelet": {"topologyManagerScope": 7}},
         "hypothetical[0].kubelet.topologyManagerScope",
-        "a text is expected",
+        "a string is expected",
     ),
     "version": (
         {"machine": "dual-64", "kubelet_version": "v1.20.0"},
