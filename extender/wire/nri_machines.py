@@ -40,7 +40,7 @@ class _CPU(msgspec.Struct, array_like=True):
     caches: tuple[int, ...]
 
 
-class _Cache(msgspec.Struct, array_like=True):
+class _CacheRow(msgspec.Struct, array_like=True):
     """A row of `caches`; its fields are the columns."""
 
     level: _Id
@@ -59,7 +59,7 @@ class _Node(msgspec.Struct):
     dist: list[Annotated[int, Meta(ge=0, le=1_000_000)]]
 
 
-class _Device(msgspec.Struct):
+class _SnapshotDevice(msgspec.Struct):
     t: str
     maj: int
     min: int
@@ -77,9 +77,9 @@ class _Snapshot(msgspec.Struct):
     cpu_cols: tuple[str, ...]
     cpus: list[_CPU]
     cache_cols: tuple[str, ...]
-    caches: list[_Cache]
+    caches: list[_CacheRow]
     nodes: Annotated[list[_Node], Meta(min_length=1, max_length=63)]
-    devices: Annotated[list[_Device], Meta(max_length=4096)]
+    devices: Annotated[list[_SnapshotDevice], Meta(max_length=4096)]
 
 
 def read_machines(body: bytes) -> Mapping[str, object]:
@@ -102,7 +102,7 @@ def read_machines(body: bytes) -> Mapping[str, object]:
 def machine_from_json(value: object, field: str) -> NriMachine:
     """The machine of one snapshot; raises WireError naming what is wrong below *field*."""
     snapshot = converted(value, _Snapshot, field)
-    for name, columns, row in (("cpu_cols", snapshot.cpu_cols, _CPU), ("cache_cols", snapshot.cache_cols, _Cache)):
+    for name, columns, row in (("cpu_cols", snapshot.cpu_cols, _CPU), ("cache_cols", snapshot.cache_cols, _CacheRow)):
         if columns != row.__struct_fields__:
             raise WireError(f"{field}.{name}", f"the columns {', '.join(row.__struct_fields__)} are expected")
     nodes = []

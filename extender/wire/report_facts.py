@@ -54,7 +54,7 @@ def report_facts(report: ReadReport) -> Mapping[str, object]:
             "kubelet_version": report.kubelet_version and intern(report.kubelet_version),
             "resource_policy": None if report.nri is None else intern(report.nri.policy),
             "pod_count": None if report.pods is None else len(report.pods),
-            "problems": msgspec.to_builtins(report.problems),
+            "problems": msgspec.to_builtins(list(report.problems)),
         },
         _ENCODER.encode(report.pods),
         _ENCODER.encode(report.zones),

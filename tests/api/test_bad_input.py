@@ -50,7 +50,11 @@ REPORT_FAULTS: dict[str, tuple[Change, str, str]] = {
     "NUMA node gone": (lambda d: d["machine"]["numa"].pop(), "machine.cpus[8]", "NUMA node 1"),
     "negative memory": (_set("machine", "numa", 0, "memory", to=-1), "machine.numa[0].memory", "not an integer"),
     "page size": (_set("machine", "numa", 0, "hugepages", to={"2M": 1}), "machine.numa[0].hugepages", "page size"),
-    "policy of the wrong type": (_set("kubelet", "cpuManagerPolicy", to=1), "kubelet.cpuManagerPolicy", "a string is expected"),
+    "policy of the wrong type": (
+        _set("kubelet", "cpuManagerPolicy", to=1),
+        "kubelet.cpuManagerPolicy",
+        "a string is expected",
+    ),
     "quantity": (_set("kubelet", "reservation", "memory", to="2Gx"), "kubelet.reservation.memory", "'2Gx'"),
     "cpu list": (_set("kubelet", "reservedSystemCPUs", to="0-"), "kubelet.reservedSystemCPUs", "'0-'"),
     "device without id": (lambda d: d["devices"]["vendor.example/gpu"][0].pop("id"), "devices", "missing"),

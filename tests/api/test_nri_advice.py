@@ -77,7 +77,7 @@ def test_a_resize_on_a_node_whose_grants_are_not_known_is_only_the_kubelets(clie
         assert "whose requests are known" in reply.json()["detail"]
         return
 
-    assert any("what the NRI policy of its node has granted is not known" in note for note in reply.json()["notes"])
+    assert any("the grants of the node's NRI policy are not known" in note for note in reply.json()["notes"])
 
 
 def test_room_is_made_where_the_policy_then_places_the_pod(client: TestClient) -> None:

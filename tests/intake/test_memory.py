@@ -49,7 +49,6 @@ def test_state_of_a_report_is_the_same_in_another_process() -> None:
     assert copy == state
     assert copy.cpu.entries == node.state.cpu.entries
     assert copy.memory.entries == node.state.memory.entries
-    assert copy.cpu.pod_entries is state.cpu.pod_entries  # the empty mapping that all states share
 
 
 def test_watched_pods_that_a_report_shows_take_little_memory() -> None:

@@ -144,7 +144,7 @@ def budget(selector: object) -> DisruptionBudget:
         ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]}, {"app": "a"}, False),
         ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, {"app": ""}, True),
         ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, {"app": ""}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "Gt", "values": ["1"]}]}, {"app": "2"}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "Like", "values": ["1"]}]}, {"app": "2"}, False),
     ],
 )
 def test_what_a_budget_covers(selector: object, labels: dict[str, str], *, covered: bool) -> None:
