@@ -268,19 +268,20 @@ class StatesGroup:
 
     def merges(self, pod: PodSteps) -> int:
         """How many times `alike` goes through rows."""
-        return self._rows.values.shape[1] * self._group.merges(pod)
+        return self._group.merges(pod)
 
     def alike(self, numbers: Int64s, pod: PodSteps) -> Int64s | None:
-        """As `RowGroup.alike`: equal where the keys of all states are."""
-        found, has_key = np.zeros(len(numbers), np.int64), np.ones(len(numbers), np.bool_)
-        for column in self._rows.values[numbers].T:
-            keys = self._group.alike(column, pod)
-            if keys is None:
-                return None
-            has_key &= keys != NO_KEY
-            _, places = np.unique(keys, return_inverse=True)
-            _, found = np.unique(found * (len(numbers) + 1) + places, return_inverse=True)
-        return np.where(has_key, found, NO_KEY)
+        """As `RowGroup.alike`: equal where the keys of the likeliest states and the sets of all keys are."""
+        rows = self._rows.values[numbers]
+        found = self._group.alike(rows.ravel(), pod)
+        if found is None:
+            return None
+        keys = found.reshape(rows.shape)
+        different = np.sort(keys, axis=1)
+        different[:, 1:][different[:, 1:] == different[:, :-1]] = NO_KEY
+        both = np.column_stack((keys[:, 0], np.sort(different, axis=1)))
+        _, found = np.unique(both, axis=0, return_inverse=True)
+        return np.where((keys != NO_KEY).all(axis=1), found.ravel(), NO_KEY)
 
 
 class _Numbers:
