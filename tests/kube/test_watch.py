@@ -85,9 +85,11 @@ def test_a_change_that_we_do_not_keep_is_not_told(server: FakeApiServer, client:
 
     with followed(client, consumer) as watch:
         assert watch.wait_synced(PATIENCE_SECONDS)
-        events = watch.status().events
-        server.pods.patch("steady", {"status": {"podIP": "10.0.0.1"}, "metadata": {"annotations": {"a": "b"}}})
-        until(lambda: watch.status().events > events)
+        changed = server.pods.patch(
+            "steady", {"status": {"podIP": "10.0.0.1"}, "metadata": {"annotations": {"a": "b"}}}
+        )
+        version = int(changed["metadata"]["resourceVersion"])
+        until(lambda: int(watch.status().resource_version) >= version)
         assert consumer.kinds == ["Seen"]
 
 
