@@ -373,7 +373,7 @@ def test_what_is_not_known_or_cannot_be_is_no_verdict(
     record = service.known.nodes.get(NODE)
     assert record is not None
     problems = record.observation.facts["problems"]
-    assert isinstance(problems, tuple)
+    assert isinstance(problems, list)
 
     assert refusal(client, pod_of(15)) == ""
     assert any(reason in problem["reason"] for problem in problems), problems
