@@ -26,6 +26,9 @@ from extender.replay.pod import Pod
 
 OFFER_SECONDS: Final = 2.0
 """A pod that was offered nodes and is not bound within this time is assumed unschedulable."""
+SEEN_SECONDS: Final = 900.0
+"""A pod that no call has named for so long is forgotten, unless room is meant for it: it may be gone, and nobody tells.
+kube-scheduler binds a pod within 15 minutes of its filter call, or filters it again."""
 _PASS_SECONDS: Final = 1.0
 """Time between two passes over the records with timeouts."""
 MAX_DEFERRALS: Final = 100
@@ -44,7 +47,8 @@ class KnownPod(NamedTuple):
     `in_doubt_on`: the node of a binding whose outcome is unknown. `offered_at`: a filter call found nodes, and others
     wait for the pod. `refused_at`: a filter call refused all nodes, at least one of them only for now. `deferred_from`:
     when bind deferred the pod last, by node. `exits_matter_since`: when bind deferred it first because the exit of
-    another pod would matter. `group`: the key of its group, as of its last filter call.
+    another pod would matter. `group`: the key of its group, as of its last filter call. `changed_at`: when a call named
+    it last.
     """
 
     uid: str
@@ -59,6 +63,7 @@ class KnownPod(NamedTuple):
     deferred_from: Mapping[str, float] = MappingProxyType({})
     exits_matter_since: float = inf
     group: tuple[str, str, str] | None = None
+    changed_at: float = -inf
 
     def nominated(self, now: float) -> Nomination | None:
         """The nomination of the pod, if it is valid."""
@@ -206,6 +211,8 @@ class PodRegistry:
             self._file(self._take(known.uid)._replace(nomination=None))
         for uid in self._offered.keys() - self.offered(now):
             self._file(self._take(uid)._replace(offered_at=-inf))
+        for known in list(takewhile(lambda each: each.changed_at < now - SEEN_SECONDS, self._seen.values())):
+            self._take(known.uid)
         oldest = now - self._refused_seconds
         for known in list(takewhile(lambda each: each.refused_at < oldest, self._refused.values())):
             self._take(known.uid)
@@ -229,7 +236,7 @@ class PodRegistry:
         self.expire(now)
         if not uid or uid in self._on_node:
             return self.get(uid)
-        known = self._take(uid)._replace(**changes)
+        known = self._take(uid)._replace(**changes, changed_at=now)
         self._file(known)
         return known
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.nominations import DELETE_SECONDS, KEEP_SECONDS
-from extender.cluster.pods import MAX_DEFERRALS, OFFER_SECONDS, KnownPod, PodRegistry
+from extender.cluster.pods import MAX_DEFERRALS, OFFER_SECONDS, SEEN_SECONDS, KnownPod, PodRegistry
 from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
@@ -117,8 +117,8 @@ def test_refused_pods_are_listed_with_the_last_call_first_and_expire() -> None:
     pods.watch("uid-p19", "n")
     pods.bind("uid-p18", "n")
     assert [pod.name for pod in pods.refused(76.0)] == ["p10", "p17", "p16"]
-    assert pods.refused(1000.0) == []
-    pods.expire(1000.0)
+    assert pods.refused(900.0) == []
+    pods.expire(900.0)
     assert _described(pods, "uid-p16") is None, "the scheduler would have sent it again"
     assert _described(pods, "uid-p15") is not None
 
@@ -259,6 +259,20 @@ def test_pods_of_one_namespace_drop_none_of_others_who_have_less() -> None:
     assert all(_described(pods, pod.uid) is not None for pod in OTHERS[:5])
     assert _described(pods, "flood-39") is not None
     assert len(pods) == 20
+
+
+def test_a_pod_that_no_call_names_any_more_is_forgotten() -> None:
+    """Seen red: pods that were filtered and then deleted were kept until 50,000 others had come."""
+    pods = PodRegistry(1000)
+    pods.describe(OTHERS[0], 0, "", 1.0)
+    pods.nominate(OTHERS[1], 0, "n", 1.0)
+    pods.describe(OTHERS[2], 0, "", 500.0)
+
+    pods.expire(1.0 + SEEN_SECONDS + 1)
+
+    assert _described(pods, OTHERS[0].uid) is None
+    assert _described(pods, OTHERS[2].uid) is not None
+    assert pods.get(OTHERS[1].uid).holds_room
 
 
 def test_heavy_pods_are_limited_by_their_bytes() -> None:
