@@ -6,7 +6,7 @@ Rules of this file
 - Calls for pods of one namespace take at most a tenth of the time for last shares: see `CachedJudge.answer`.
 - Once a node is feasible, the call spends `LATER_STEPS` on second shares and begins no third one. What is left goes on
   with the next call, at the share where it stopped.
-- Steps stand for time. A class that used much more CPU time than its steps say has used up all of its shares.
+- Steps stand for time. A class that twice used much more CPU time than its steps say has used up all of its shares.
 - `judge_all` can run in any thread; `judge_quickly` is short enough for the event loop.
 """
 
@@ -85,13 +85,14 @@ def judge_all(
             is_enough = number >= shares_to_have(is_any_feasible=is_any_feasible) or spent >= LATER_STEPS
             if out_of_time() or (is_any_feasible and number and is_enough):
                 return judged
-            budget, began = Budget(steps, out_of_time), cpu_clock()
-            judgement = judge(shape, each, budget)
-            spent += budget.used if number else 0
-            if cpu_clock() - began > SPARE_SECONDS + SLOW_SECONDS * budget.used:
+            judgement, used, is_slow = _measured(judge, shape, each, Budget(steps, out_of_time), cpu_clock)
+            if is_slow:  # a collection of garbage may have taken the time: it seldom comes twice
+                judgement, used, is_slow = _measured(judge, shape, each, Budget(steps, out_of_time), cpu_clock)
+            spent += used if number else 0
+            if is_slow:
                 judged.judgements[each.id] = SLOW
             elif judgement.trouble is Trouble.TIME:
-                if budget.used > steps / 2:  # the same would happen in each call
+                if used > steps / 2:  # the same would happen in each call
                     judged.had[each.id] = number + 1
                 return judged
             elif judgement.trouble is Trouble.STEPS and number + 1 < len(SHARES):
@@ -101,6 +102,15 @@ def judge_all(
                 judged.judgements[each.id] = judgement
                 is_any_feasible |= judgement.refusal is None and judgement.trouble is None
     return judged
+
+
+def _measured(
+    judge: BoundedJudge, shape: PodShape, node_class: NodeClass, budget: Budget, cpu_clock: Callable[[], float]
+) -> tuple[Judgement, float, bool]:
+    """The judgement, the steps that it took, and whether it took much more CPU time than they say."""
+    began = cpu_clock()
+    judgement = judge(shape, node_class, budget)
+    return judgement, budget.used, cpu_clock() - began > SPARE_SECONDS + SLOW_SECONDS * budget.used
 
 
 def judge_quickly(judge: BoundedJudge, shape: PodShape, classes: Iterable[NodeClass]) -> dict[int, Judgement]:

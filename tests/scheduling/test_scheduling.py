@@ -428,6 +428,14 @@ def test_a_class_whose_steps_do_not_show_its_time_is_left_out_and_no_other() -> 
     assert judged.judgements == {classes[0].id: SLOW, classes[1].id: INDIFFERENT}
 
 
+def test_a_pause_of_the_process_in_one_replay_makes_no_node_slow() -> None:
+    """Seen red: a collection of garbage in the thread refused the only node, until its state changed."""
+    ended = iter([0.0, 8.0, 8.0, 8.1])  # the first replay seems to take 8 s, the second one 0.1 s
+    each = _class(EMPTY)
+    judged = judge_all(NeedsSteps({}), _shape(), [each], cpu_clock=lambda: next(ended))
+    assert judged.judgements == {each.id: INDIFFERENT}
+
+
 def test_pods_of_one_namespace_take_a_part_of_the_time_for_last_shares() -> None:
     """Each new shape that no node admits could otherwise make kube-scheduler wait for a second."""
     now, judge = [100.0], NeedsSteps({})
