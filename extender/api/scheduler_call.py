@@ -18,7 +18,7 @@ from extender.scheduling.cached_judge import NotReadyError
 from extender.wire.errors import WireError
 
 LOG: Final = logging.getLogger(__name__)
-LOG.addFilter(FewWarnings())  # callers that are told to come again do, all at once
+LOG.addFilter(FewWarnings())  # when the service is overloaded, every call would log the same warning
 DEFECT: Final = "internal error; see the log of the service"
 Lap = Callable[[str], None]
 """Ends the phase of the call that it names."""

@@ -27,8 +27,8 @@ from extender.replay.pod import Pod
 OFFER_SECONDS: Final = 2.0
 """A pod that was offered nodes and is not bound within this time is assumed unschedulable."""
 SEEN_SECONDS: Final = 900.0
-"""A pod that no call has named for so long is forgotten, unless room is meant for it: it may be gone, and nobody tells.
-kube-scheduler binds a pod within 15 minutes of its filter call, or filters it again."""
+"""A pod that no call names for this long is forgotten, unless room is held for it. Only bound pods are watched, so a
+pod that was deleted before cannot be seen. kube-scheduler filters a waiting pod again within five minutes."""
 _PASS_SECONDS: Final = 1.0
 """Time between two passes over the records with timeouts."""
 MAX_DEFERRALS: Final = 100

@@ -81,7 +81,7 @@ NOTHING_PARSED: Final = ParsedAnnotations({}, {})
 
 
 class LateAnnotations:
-    """Annotation values that *read* parses when somebody asks for them, once. Any thread may ask. *steps*: its cost.
+    """A pod's annotation values, which *read* parses at the first access. Thread-safe. *steps*: the cost of parsing.
 
     Most pods never come to a node with the policy, so most values are never parsed.
     """

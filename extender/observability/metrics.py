@@ -243,8 +243,8 @@ class Metrics:
         self.refused_pods = self._gauge("refused_pods", "Pods refused for now and recorded for requeueing.")
         self.janitor = self._counter(
             "janitor_pods",
-            "Failed pods that kubelets refused for their topology: `deleted`, `would_delete` (dry run), `gone` (by "
-            "somebody else), or `failed`.",
+            "Failed pods that kubelets refused for their topology: `deleted`, `would_delete` (dry run), `gone` "
+            "(something else deleted them), or `failed`.",
             ("outcome",),
         )
         self.pod_events = self._counter(

@@ -85,14 +85,17 @@ def judge_all(
             is_enough = number >= shares_to_have(is_any_feasible=is_any_feasible) or spent >= LATER_STEPS
             if out_of_time() or (is_any_feasible and number and is_enough):
                 return judged
-            judgement, used, is_slow = _measured(judge, shape, each, Budget(steps, out_of_time), cpu_clock)
-            if is_slow:  # a collection of garbage may have taken the time: it seldom comes twice
-                judgement, used, is_slow = _measured(judge, shape, each, Budget(steps, out_of_time), cpu_clock)
-            spent += used if number else 0
+            for _ in range(2):  # a pause of the process can take the time of one replay, and seldom of two in a row
+                budget, began = Budget(steps, out_of_time), cpu_clock()
+                judgement = judge(shape, each, budget)
+                is_slow = cpu_clock() - began > SPARE_SECONDS + SLOW_SECONDS * budget.used
+                if not is_slow:
+                    break
+            spent += budget.used if number else 0
             if is_slow:
                 judged.judgements[each.id] = SLOW
             elif judgement.trouble is Trouble.TIME:
-                if used > steps / 2:  # the same would happen in each call
+                if budget.used > steps / 2:  # the same would happen in each call
                     judged.had[each.id] = number + 1
                 return judged
             elif judgement.trouble is Trouble.STEPS and number + 1 < len(SHARES):
@@ -102,15 +105,6 @@ def judge_all(
                 judged.judgements[each.id] = judgement
                 is_any_feasible |= judgement.refusal is None and judgement.trouble is None
     return judged
-
-
-def _measured(
-    judge: BoundedJudge, shape: PodShape, node_class: NodeClass, budget: Budget, cpu_clock: Callable[[], float]
-) -> tuple[Judgement, float, bool]:
-    """The judgement, the steps that it took, and whether it took much more CPU time than they say."""
-    began = cpu_clock()
-    judgement = judge(shape, node_class, budget)
-    return judgement, budget.used, cpu_clock() - began > SPARE_SECONDS + SLOW_SECONDS * budget.used
 
 
 def judge_quickly(judge: BoundedJudge, shape: PodShape, classes: Iterable[NodeClass]) -> dict[int, Judgement]:

@@ -39,7 +39,7 @@ STEPS_A_SECOND: Final = 5_000
 """Less than a hundredth of one CPU, however many calls there are and however often the nodes change."""
 SAVED_SECONDS: Final = 20.0
 LIGHT_STEPS: Final = 500
-"""Less than a millisecond of each call: so nobody's calls can use up what protects places of few containers."""
+"""Steps of each call for places with few containers: less than a millisecond, and not taken from the shared steps."""
 LIGHT_CONTAINERS: Final = 8
 """The most containers of places on a node, together with those of the pod, for which these steps are."""
 MAX_NAMESPACES: Final = 1_000

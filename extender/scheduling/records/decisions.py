@@ -4,7 +4,7 @@ Rules of this file
 - Noting a call costs little: it keeps the snapshot and the judgements that the answer was made of, and the names packed
   into one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
 - Bounded by the number of calls and of candidates in all calls. A pod counts as one for each `NAME_BYTES` of it.
-  The namespace that has most loses its oldest call first, so that nobody's pods displace the calls for others.
+  When the log is full, the namespace with the most calls loses its oldest one, so it cannot displace those of others.
 - Classes that no node has any longer keep memory alive that their nodes decide about. Where that is more than
   `MAX_RETIRED_BYTES`, the oldest calls lose kubelets and states: their judgements stay, and are no longer replayed.
 - Judgements are by class id. Classes are immutable and hold the state of that moment, so an explanation replays the
