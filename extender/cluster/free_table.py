@@ -370,15 +370,6 @@ class FreeTable:
             yield self._groups[number], which, places[which] & _ROW
 
 
-def has_key(kubelet: Kubelet, amounts: FreeAmounts, pod: PodSteps) -> bool:
-    """Whether free amounts decide the verdict on the pod in a state with these amounts."""
-    if _columns_of(kubelet, amounts) is None:
-        return False
-    group = RowGroup(kubelet, amounts)
-    keys = group.alike(np.array([group.add(amounts)]), pod)
-    return keys is not None and bool(keys[0] != NO_KEY)
-
-
 def _columns_of(kubelet: Kubelet, amounts: FreeAmounts) -> tuple[object, ...] | None:
     """What rows of one group have in common; None for a state that has no row."""
     if amounts.bytes.grouped:

@@ -10,16 +10,14 @@ Rules of this file
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
-from extender.cluster.free_table import has_key
 from extender.kubelet.admission import admit, is_indifferent, start_pod
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.trace import RecordingTrace
 from extender.kubelet.verdict import Certainty, Provider, Rejected
-from extender.questions.copy_series import CopySeries, Run
 from extender.questions.demands import demand_fault
 from extender.questions.explain import first_fault
 from extender.questions.scheduler_checks import check_node
@@ -27,9 +25,7 @@ from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
 from extender.replay.demand import Demand
-from extender.replay.free_amounts import FreeAmounts
-from extender.replay.layout import Layout, layout_of
-from extender.scheduling.demands import do_ids_decide_socket, refusal_by_demand
+from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason, refusal_of
@@ -81,13 +77,6 @@ class _Rest:
     then: "_Rest | None" = None
 
 
-class _KnownKubelet(NamedTuple):
-    """`number` is equal for equal kubelets."""
-
-    number: int
-    layout: Layout
-
-
 ENOUGH: Final = CapacityLimit("max_copies", "counting stopped at max_copies", "more may fit")
 _NOT_KNOWN: Final = CapacityLimit("unknown", RefusalReason.UNKNOWN.text, "not enough is known about the node")
 
@@ -107,15 +96,11 @@ class Capacity:
         self._demands: Final = [shape.pod.demand.is_required for shape in self._shapes]
         self._wanted: Final = [pod_requests(w.pod, w.rules.overhead_milli) for w in mix]
         self._known: dict[object, _Rest] = {}
-        self._by_state: dict[object, tuple[_Rest, Mapping[Alignment, int]] | None] = {}
-        """The counts of nodes that are known so far, by kubelet, state, and the most copies that the node's totals
-        allow. None: free amounts do not decide them."""
-        self._placed: dict[object, bool] = {}
-        """Whether copies are placed as they demand, by the number of the kubelet, hardware, turn and affinities."""
         self._counts: dict[tuple[int, int], Counter[Alignment]] = {}
         """By the identity of a `_Rest` in `_known`, and a number of copies."""
         self._numbers: dict[object, int] = {}
-        self._kubelets: dict[int, _KnownKubelet] = {}
+        self._number_of: dict[int, int] = {}
+        """Of kubelets, by identity; equal kubelets have equal numbers."""
         self.replays = 0
 
     def rooms(self, subjects: Sequence[Subject]) -> Iterator[NodeRoom]:
@@ -166,66 +151,17 @@ class Capacity:
     def _by_topology(
         self, kubelet: Kubelet, states: tuple[ManagerState, ...], most: int
     ) -> tuple[_Rest, Mapping[Alignment, int]]:
-        """At most *most* copies that the kubelet admits and places as they demand."""
+        """At most *most* copies that the kubelet admits and places as they demand.
+
+        They are replayed one after another until one is refused, or what follows is already known.
+        """
         requests = [shape.request(kubelet.rules) for shape in self._shapes]
         if all(is_indifferent(kubelet, request) for request in requests) and not any(self._demands):
             return _Rest(most, ENOUGH), {Alignment.NOT_MANAGED: most}
-        is_open = any(self._demands) and do_ids_decide_socket(kubelet.machine)
-        has_fault = any(shape.pod.demand.fault for shape in self._shapes)
-        if len(states) == 1 and kubelet.runtime is None and not is_open and not has_fault:
-            key = self._known_kubelet(kubelet).number, states[0].key, most
-            if key not in self._by_state:
-                self._by_state[key] = self._by_counts(kubelet, states[0], requests, most)
-            if (counted := self._by_state[key]) is not None:
-                return counted
-        return self._by_replays(kubelet, states, requests, most)
-
-    def _by_counts(
-        self, kubelet: Kubelet, state: ManagerState, requests: Sequence[PodRequest], most: int
-    ) -> tuple[_Rest, Mapping[Alignment, int]] | None:
-        """Count the copies that the free amounts of single NUMA nodes decide, and replay one after them.
-
-        None: which CPUs or devices are free decides a later copy.
-        """
-        steps = [shape.resolved(kubelet.rules).steps for shape in self._shapes]
-        layout = self._known_kubelet(kubelet).layout
-        series = CopySeries(kubelet, requests, steps, FreeAmounts.of(kubelet, layout, state), state)
-        counts: Counter[Alignment] = Counter()
-        for run in series.runs(most):
-            if not self._is_placed_as_demanded(kubelet, requests[run.turn], series, run):
-                break
-            counts[Alignment.ALIGNED if run.is_placed else Alignment.NOT_MANAGED] += run.copies
-        if series.copies == most:
-            return _Rest(most, ENOUGH), counts
-        turn, after = series.copies % len(requests), series.state()
-        if not series.copies or not has_key(kubelet, FreeAmounts.of(kubelet, layout, after), steps[turn]):
-            return None
-        rest, _ = self._by_replays(kubelet, (after,), requests, 1, turn)
-        return None if rest.copies else (_Rest(series.copies, rest.limit), counts)
-
-    def _is_placed_as_demanded(self, kubelet: Kubelet, request: PodRequest, series: CopySeries, run: Run) -> bool:
-        """Whether copies on these NUMA nodes are admitted and placed as they demand, by a replay of the first one."""
-        key = self._known_kubelet(kubelet).number, series.hardware, run.turn, run.affinities
-        found = self._placed.get(key)
-        if found is None:
-            demand = self._shapes[run.turn].pod.demand
-            _, one = self._one_more(kubelet, (series.state(),), request, 0, demand)
-            found = self._placed[key] = not isinstance(one, CapacityLimit)
-        return found
-
-    def _by_replays(
-        self,
-        kubelet: Kubelet,
-        states: tuple[ManagerState, ...],
-        requests: Sequence[PodRequest],
-        most: int,
-        first_turn: int = 0,
-    ) -> tuple[_Rest, Mapping[Alignment, int]]:
-        """Replay copy after copy until one is refused, *most* are placed, or the rest is already known."""
-        number = self._known_kubelet(kubelet).number
+        number = self._number(kubelet)
         chain: list[tuple[object, Alignment]] = []
         while True:
-            turn = (first_turn + len(chain)) % len(requests)
+            turn = len(chain) % len(requests)
             key = number, turn, _keys(states)
             rest = self._known.get(key)
             if rest is not None:
@@ -261,19 +197,13 @@ class Capacity:
         """The states after one more copy and its alignment, or why there is none."""
         request = request.copy(f"what-if-{number}")
         self.replays += len(states)
-        if len(states) == 1:
-            first = admit(kubelet, states[0], request, max_replays=MAX_REPLAYS_A_COPY)
-            outcomes = (first, *first.alternatives)
-            complete = first.complete
-        else:
-            outcomes = admit_in_all(kubelet, states, request, max_replays=MAX_REPLAYS_A_COPY)
-            complete = all(outcome.complete for outcome in outcomes)
+        outcomes = admit_in_all(kubelet, states, request, max_replays=MAX_REPLAYS_A_COPY)
         for outcome in outcomes:
             verdict = outcome.verdict
             if isinstance(verdict, Rejected):
                 detail = _first_fault(kubelet, outcome.before, verdict, request)
                 return (), CapacityLimit("topology", refusal_of(verdict).text, detail, verdict.resource)
-        if not complete:
+        if not outcomes[0].complete:
             return (), CapacityLimit(
                 "topology", RefusalReason.CHANCE.text, "too many random choices of devices to try them all"
             )
@@ -284,17 +214,13 @@ class Capacity:
         assert alignment is not None  # no outcome is a refusal
         started = any(c.reusable for c in request.containers)
         after = (start_pod(o.state, request) if started else o.state for o in outcomes)
-        if len(outcomes) == 1:
-            return tuple(after), alignment.alignment
         return tuple({state.key: state for state in after}.values()), alignment.alignment
 
-    def _known_kubelet(self, kubelet: Kubelet) -> "_KnownKubelet":
-        """Its long identity is hashed once per object."""
-        known = self._kubelets.get(id(kubelet))
-        if known is None:
-            number = self._numbers.setdefault(kubelet.identity, len(self._numbers))
-            known = self._kubelets[id(kubelet)] = _KnownKubelet(number, layout_of(kubelet))
-        return known
+    def _number(self, kubelet: Kubelet) -> int:
+        """The kubelet's number; its long identity is hashed once per object."""
+        if id(kubelet) not in self._number_of:
+            self._number_of[id(kubelet)] = self._numbers.setdefault(kubelet.identity, len(self._numbers))
+        return self._number_of[id(kubelet)]
 
     def _by_totals(self, subject: Subject) -> _Rest:
         """How many fit by the totals that kube-scheduler checks."""

@@ -1,35 +1,26 @@
 """Capacity and plans against the plain way: ask, place, ask again."""
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.node_class import ClassTable
 from extender.kubelet.admission import admit, start_pod
-from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.resolve import resolve
-from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.questions.capacity import Capacity, NodeRoom
 from extender.questions.node_context import NodeContext, Taint
 from extender.questions.plan import PlacementPlan
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
-from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.pod_shape import PodShape
 from extender.wire.workloads import PodWorkload as Manifest
 from extender.wire.workloads import workload_from_json
-from tests.replay.histories import admissions
-from tests.replay.strategies import Json
-from tests.replay.strategies import scenarios as drawn_scenarios
-from tests.replay.vectors import scenarios
 from tests.reports import pod_of, sample
 from tests.subjects import judge, subject_of
 
@@ -81,58 +72,6 @@ def test_copies_are_those_that_fit_one_by_one(
     assert [room.copies for room in rooms] == [_one_by_one(node, mix) for node in nodes]
 
 
-DEMANDS = [NO_DEMAND, *(Demand(each) for each in AlignmentDemand), Demand(fault="not a word that is known")]
-
-
-class _Replayed(Capacity):
-    """Replays each copy in full."""
-
-    def _by_counts(self, *_: object) -> Any:  # noqa: ANN401
-        return None
-
-
-def _counted_and_replayed(
-    kubelet: Kubelet, state: ManagerState, pods: list[Json], demand: Demand = NO_DEMAND
-) -> tuple[list[object], ...]:
-    """The answer of both ways for copies of the pods in turn on one node."""
-    node_class = ClassTable().hold(kubelet, PossibleStates((state,)), frozenset(), stale=False)
-    subject = Subject(name="node-a", node_class=node_class, states=(state,), around=NodeContext())
-    workloads = [workload_from_json(pod) for pod in pods]
-    mix = [replace(each, pod=replace(each.pod, demand=demand)) for each in workloads]
-    answers = []
-    for way in (Capacity, _Replayed):
-        (room,) = way(mix, judge(), 30).rooms([subject])
-        answers.append([room.copies, room.limit, {name: n for name, n in room.alignments.items() if n}])
-    return tuple(answers)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(drawn_scenarios(), st.lists(st.integers(0, 5), min_size=1, max_size=3), st.sampled_from(DEMANDS))
-def test_counting_copies_and_replaying_each_give_one_answer(document: Json, turns: list[int], demand: Demand) -> None:
-    """On nodes with all options, of pods with several containers, devices, and demands."""
-    pods = [step["pod"] for step in document["steps"] if "pod" in step]
-    mix = [pods[turn % len(pods)] for turn in turns]
-    for kubelet, state, _ in admissions(document):
-        counted, replayed = _counted_and_replayed(kubelet, state, mix, demand)
-
-        assert counted == replayed
-
-
-@pytest.mark.parametrize("version", ["1.27", "1.32", "1.37"])
-def test_counting_copies_and_replaying_each_give_one_answer_on_recorded_nodes(version: str) -> None:
-    copies: Counter[object] = Counter()
-    for number, document in enumerate(scenarios(version, 0, 24)):
-        pods = [step["pod"] for step in document["steps"] if "pod" in step]
-        for kubelet, state, _ in admissions(document):
-            mix = [pods[number % len(pods)], pods[-1]][: 1 + number % 2]
-            counted, replayed = _counted_and_replayed(kubelet, state, mix)
-            copies[counted[0]] += 1
-
-            assert counted == replayed, document["id"]
-
-    assert len(copies) > 8
-
-
 @pytest.mark.parametrize("scope", ["pod", "container"])
 def test_what_an_init_container_needs_is_free_again_for_the_next_copy(scope: str) -> None:
     node, pod = sample(workloads=[], topologyManagerScope=scope), pod_of(2, "1Gi")
@@ -141,10 +80,9 @@ def test_what_an_init_container_needs_is_free_again_for_the_next_copy(scope: str
         {"name": "init", "image": "img", "resources": {"requests": amounts, "limits": amounts}}
     ]
 
-    counted, replayed = _counted_and_replayed(node.kubelet, node.state, [pod])
+    (room,) = _rooms([pod], replace(subject_of(node), around=NodeContext()))
 
-    assert counted == replayed
-    assert counted[0] == 15
+    assert room.copies == 15
 
 
 def test_what_has_no_room_in_the_same_place_is_named() -> None:
