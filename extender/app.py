@@ -251,7 +251,8 @@ def make_app(service: Service) -> FastAPI:
     docs_page.install(app)
     problems.install(app)
     openapi.install(app)
-    guard(app, service, (*endpoints.frequent, *reports.frequent))
+    app.router.routes[:0] = (*endpoints.frequent, *reports.frequent)
+    guard(app, service)
     return app
 
 

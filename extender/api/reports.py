@@ -1,6 +1,5 @@
 """Routes that node exporters call."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -10,8 +9,8 @@ from typing import Annotated, Final
 import orjson
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
+from starlette.routing import Route
 
-from extender.api.access.fast_path import FrequentRoute
 from extender.api.access.limits import LimitError
 from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.http.problems import documented
@@ -40,7 +39,6 @@ MAX_LOOP_BYTES: Final = 32 << 10
 """Reports up to this size, of a known kubelet and without the NRI policy, are read on the event loop: those of 24 pods
 have 12 kB, which take less time than to wake up a thread and to wait for the interpreter's lock."""
 _NRI: Final = b'"nri"'
-_PATH: Final = "/v1/nodes/([^/]{1,253})/"
 
 
 class Accepted(BaseModel):
@@ -61,13 +59,14 @@ class ReportEndpoints:
         self._being_read: Final[set[str]] = set()
         """Nodes of which a report is being read in another thread: one at a time of each."""
         self.frequent: Final = (
-            FrequentRoute("PUT", re.compile(_PATH + "report"), self.report, raises=True),
-            FrequentRoute("POST", re.compile(_PATH + "heartbeat"), self.heartbeat, raises=True),
+            Route("/v1/nodes/{name}/report", self.report, methods=["PUT"]),
+            Route("/v1/nodes/{name}/heartbeat", self.heartbeat, methods=["POST"]),
         )
+        """The endpoints without FastAPI's handling of a request."""
 
-    async def report(self, name: str, request: Request) -> Response:
+    async def report(self, request: Request) -> Response:
         """Accept a NodeReport."""
-        service, cluster = self._service, self._cluster
+        service, cluster, name = self._service, self._cluster, request.path_params["name"]
         with _counted(service, "report"):
             observation = await self._read(name, await read_body(request, self._limit))
             cluster.observe(observation, service.clock())
@@ -96,12 +95,16 @@ class ReportEndpoints:
         finally:
             self._being_read.discard(name)
 
-    async def heartbeat(self, name: str, request: Request) -> Response:
+    async def heartbeat(self, request: Request) -> Response:
         """Keep the node fresh."""
         with _counted(self._service, "heartbeat"):
             beat = read_heartbeat(await read_body(request, self._limit))
             self._cluster.heartbeat(
-                name, boot_id=beat.boot_id, sequence=beat.sequence, digest=beat.digest, now=self._service.clock()
+                request.path_params["name"],
+                boot_id=beat.boot_id,
+                sequence=beat.sequence,
+                digest=beat.digest,
+                now=self._service.clock(),
             )
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -124,9 +127,9 @@ def reports_router(endpoints: ReportEndpoints) -> APIRouter:
         ),
         openapi_extra=json_body("NodeReport"),
     )
-    async def put_report(name: NodeName, request: Request) -> Response:
+    async def put_report(name: NodeName, request: Request) -> Response:  # noqa: ARG001 - for the documentation
         """Accept a NodeReport. A report that is refused, or older than the current one (409), changes nothing."""
-        return await endpoints.report(name, request)
+        return await endpoints.report(request)
 
     @router.post(
         "/{name}/heartbeat",
@@ -143,9 +146,9 @@ def reports_router(endpoints: ReportEndpoints) -> APIRouter:
         ),
         openapi_extra=json_body("Heartbeat"),
     )
-    async def post_heartbeat(name: NodeName, request: Request) -> Response:
+    async def post_heartbeat(name: NodeName, request: Request) -> Response:  # noqa: ARG001 - as above
         """Keep the node fresh. 404 and 409 mean: send the full report, because the service does not have this one."""
-        return await endpoints.heartbeat(name, request)
+        return await endpoints.heartbeat(request)
 
     return router
 

@@ -6,15 +6,14 @@ kube-scheduler logs. It then scores the pod without this extender, or fails the 
 Prioritize, ProcessPreemption).
 """
 
-import re
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Final
 
 from fastapi import APIRouter, Response
+from starlette.routing import Route
 
-from extender.api.access.fast_path import FrequentRoute
 from extender.api.http.bodies import json_body
 from extender.api.http.problems import documented, problem
 from extender.api.scheduler_call import CallFailure, Lap, VerbCall
@@ -55,11 +54,11 @@ class SchedulerEndpoints:
         ).run
         self.bind: Final = call(verb="bind", answer=self._bind, failed=self._not_bound, max_bytes=max_binding_bytes).run
         self.frequent: Final = (
-            FrequentRoute("POST", re.compile(FILTER), self.filter_),
-            FrequentRoute("POST", re.compile(PRIORITIZE), self.prioritize),
-            FrequentRoute("POST", re.compile(BIND), self.bind),
+            Route(FILTER, self.filter_, methods=["POST"]),
+            Route(PRIORITIZE, self.prioritize, methods=["POST"]),
+            Route(BIND, self.bind, methods=["POST"]),
         )
-        """Those that kube-scheduler calls for every pod."""
+        """Those that kube-scheduler calls for every pod, without FastAPI's handling of a request."""
 
     async def _filter(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body)

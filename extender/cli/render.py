@@ -235,7 +235,7 @@ def nodes_table(nodes: Sequence[NodeSummary]) -> RenderableType:
             node.kubelet_version or "?",
             policy,
             _free_cpus(node),
-            " ".join(str(numa.free_cpus) for numa in node.numa),
+            " ".join(str(numa.free_cpus) for numa in node.numa) if _has_own_cpus(node) else "",
             " ".join("-" if each is None else amount(each) for each in memory),
             ", ".join(f"{d.free}/{d.total} {short(r)}" for r, d in node.devices.items()),
         )
@@ -245,7 +245,12 @@ def nodes_table(nodes: Sequence[NodeSummary]) -> RenderableType:
 def _free_cpus(node: NodeSummary) -> str:
     if node.resource_policy:
         return free_of_pools(node.pools) if node.pools else "?"
-    return f"{node.free_cpus}/{node.cpus}"
+    return f"{node.free_cpus}/{node.cpus}" if _has_own_cpus(node) else f"{node.cpus} shared"
+
+
+def _has_own_cpus(node: NodeSummary) -> bool:
+    """Whether a container can have CPUs for itself; so too if it is not known."""
+    return node.cpu_policy in ("static", None) or node.resource_policy is not None
 
 
 def decision_text(decision: PodDecision) -> RenderableType:

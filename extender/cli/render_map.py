@@ -14,8 +14,9 @@ from rich.panel import Panel
 from rich.text import Text
 
 from extender.api.nodes.models import DeviceView, HolderView, NodeDetail, NUMANodeView
-from extender.cli.render_pools import ids_of, pools_tree
+from extender.cli.render_pools import pools_tree
 from extender.cli.units import amount, short
+from extender.kubelet.sets import iter_bits, parse_list
 
 CORES_A_LINE: Final = 64
 BAR: Final = 32
@@ -39,7 +40,7 @@ class _Holders:
                 self.by_pod[uid] = next(marks), next(colours)
                 self.names[uid] = f"{holder.namespace}/{holder.pod}" if holder.pod else uid
             self.held.setdefault(uid, []).append(holder)
-            for cpu in ids_of(holder.cpus):
+            for cpu in iter_bits(parse_list(holder.cpus)):
                 self.cpus[cpu] = uid
 
     def cpu(self, cpu: int) -> tuple[str, str] | None:
@@ -58,7 +59,8 @@ def node_map(node: NodeDetail) -> RenderableType:
         problems = "\n".join(f"  {each.path}: {each.reason}" for each in node.problem_list)
         return head.append(f"no map: too little is known of the node\n{problems}", style="")
     head.append(f"{node.topology_policy}/{node.topology_scope}  ", style="")
-    head.append(f"{node.free_cpus} of {node.cpus} CPUs free  {node.certainty}", style="")
+    free = f"{node.free_cpus} of {node.cpus} CPUs free" if node.cpu_policy == "static" else f"{node.cpus} CPUs shared"
+    head.append(f"{free}  {node.certainty}", style="")
     holders = _Holders(sorted(node.holders, key=_order))
     numa = {each.id: each for each in node.topology}
     panels = []
@@ -116,7 +118,7 @@ def _numa(numa: NUMANodeView, node: NodeDetail, holders: _Holders) -> Text:
 
 def _cpus(numa: NUMANodeView, node: NodeDetail, holders: _Holders) -> Text:
     """One line for each thread of the cores, `CORES_A_LINE` cores in a line."""
-    reserved, free = set(ids_of(numa.reserved_cpus)), set(ids_of(numa.free_cpus))
+    reserved, free = parse_list(numa.reserved_cpus), parse_list(numa.free_cpus)
     static = node.cpu_policy == "static"
     text = Text()
     cores = numa.cores
@@ -132,15 +134,15 @@ def _cpus(numa: NUMANodeView, node: NodeDetail, holders: _Holders) -> Text:
     return text
 
 
-def _cpu(cpu: int | None, reserved: set[int], free: set[int], holders: _Holders, *, static: bool) -> tuple[str, str]:
+def _cpu(cpu: int | None, reserved: int, free: int, holders: _Holders, *, static: bool) -> tuple[str, str]:
     if cpu is None:
         return " ", ""
     held = holders.cpu(cpu)
     if held is not None:
         return held
-    if cpu in reserved:
+    if reserved >> cpu & 1:
         return RESERVED, "dim"
-    return (FREE, "dim") if cpu in free and static else (SHARED, "dim")
+    return (FREE, "dim") if free >> cpu & 1 and static else (SHARED, "dim")
 
 
 def _bar(kind: str, total: int, free: int) -> Text:

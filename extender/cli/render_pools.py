@@ -1,6 +1,6 @@
 """Pools of the NRI topology-aware policy as text: the tree of a node, and how they compare for a container."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -9,6 +9,7 @@ from rich.text import Text
 from extender.answers.explanation import PoolsStep
 from extender.api.nodes.models import NodeDetail
 from extender.cli.units import amount, cpus
+from extender.kubelet.sets import bits_of, format_list, parse_list
 from extender.nri.requests import CPUType
 from extender.questions.nri_pools import PoolGrantView, PoolView
 from extender.wire.verdicts import PolicyPlacement
@@ -107,25 +108,12 @@ def _held(grant: PoolGrantView) -> str:
 
 
 def _count(linux_list: str) -> int:
-    return sum(1 for _ in ids_of(linux_list))
+    return parse_list(linux_list).bit_count()
 
 
-def numa(numbers: Sequence[int]) -> str:
-    """Ids of NUMA nodes, ascending, in short: `0-3,8`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
-
-
-def ids_of(text: str) -> Iterator[int]:
-    """The ids of a Linux list."""
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+def numa(numbers: Iterable[int]) -> str:
+    """Ids of NUMA nodes in short: `0-3,8`."""
+    return format_list(bits_of(numbers))
 
 
 def free_of_pools(pools: Sequence[PoolView]) -> str:

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from extender.demo.story import Row, Story, numa_of, why_refused
+from extender.demo.story import Row, Story
 
 
 def render(story: Story, width: int) -> RenderableType:
@@ -20,7 +20,7 @@ def render(story: Story, width: int) -> RenderableType:
     for i, row in enumerate(story.rows):
         if i:
             table.add_row()
-        table.add_row(_node(row), _totals(row, story), _kubelet(row, story), _answer(row))
+        table.add_row(_node(row), _totals(row, story), _kubelet(row), _answer(row))
     return Group(_title(story), table, _moral(story))
 
 
@@ -36,13 +36,12 @@ def _unit(resource: str) -> str:
 
 
 def _node(row: Row) -> Text:
-    detail = row.detail
-    policy = f"{detail['topology_policy']}/{detail['topology_scope']}"
+    described, kubelet = row.node.description, row.node.kubelet
     return Text.assemble(
         (row.node.name, "bold"),
-        (f"  {detail['kubelet_version']}\n", "dim"),
-        (f"{row.node.description.about}\n", "dim"),
-        (policy, "dim"),
+        (f"  {described.kubelet_version}\n", "dim"),
+        (f"{described.about}\n", "dim"),
+        (f"{kubelet.policy}/{kubelet.scope}", "dim"),
     )
 
 
@@ -54,18 +53,18 @@ def _totals(row: Row, story: Story) -> Text:
     return text + Text(f"\n  rank {row.totals.rank}", "dim")
 
 
-def _kubelet(row: Row, story: Story) -> Text:
+def _kubelet(row: Row) -> Text:
     verdict = row.answer["verdict"]
     if not verdict["admit"]:
-        return Text.assemble(("✗ ", "bold red"), (verdict["reason"], "red"), f"\n{why_refused(row, story.pod)}")
+        return Text.assemble(("✗ ", "bold red"), (verdict["reason"], "red"), f"\n{row.answer['reason']}")
     (placement,) = verdict["containers"].values()
-    return Text.assemble(("✓ ", "bold green"), ("admitted", "green"), f"\n{_placement(row, placement)}")
+    return Text.assemble(("✓ ", "bold green"), ("admitted", "green"), f"\n{_placement(placement)}")
 
 
-def _placement(row: Row, placement: dict[str, Any]) -> str:
+def _placement(placement: dict[str, Any]) -> str:
     if not placement["cpus"]:
         return "shared CPUs: nothing is aligned, the kernel decides where it runs"
-    numa = numa_of(row, placement["cpus"])
+    numa = placement["numa"]
     devices = "".join(f"; {', '.join(ids)}" for ids in placement["devices"].values())
     spread = "spread over " if len(numa) > 1 else ""
     return f"{spread}NUMA {','.join(map(str, numa))}: CPUs {placement['cpus']}{devices}"

@@ -2,13 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
 
-from extender.api.access.fast_path import FastPath, FrequentRoute
 from extender.api.access.limits import Limits
 from extender.api.access.middleware import AccessMiddleware
 from extender.api.access.request_log import RequestLog
@@ -48,17 +47,14 @@ def make_authority(
     )
 
 
-def guard(app: FastAPI, service: Service, frequent: Sequence[FrequentRoute]) -> None:
+def guard(app: FastAPI, service: Service) -> None:
     """Put access control before every route of *app*, and the request log before that.
-
-    *frequent*: the endpoints that are called without FastAPI's routing.
 
     Raises:
         TracingError: tracing is on, and its libraries are not installed.
     """
     settings = service.settings
     limits = Limits(settings, service.clock)
-    app.add_middleware(FastPath, routes=frequent)
     app.add_middleware(PassingOn, lifecycle=service.lifecycle, max_bytes=settings.max_scheduler_body_bytes)
     app.add_middleware(
         AccessMiddleware,

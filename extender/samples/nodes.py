@@ -18,7 +18,6 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.samples.machines import CATALOGUE, Hardware
 from extender.wire.pods import pod_from_json
-from extender.wire.quantity import parse_milli
 from extender.wire.scenarios import devices_from_json, kubelet_config_from_json
 
 EVICTION_BYTES = 100 << 20
@@ -164,12 +163,3 @@ def make_pod(seed: str, name: str, workload: Workload) -> dict[str, Any]:
         "spec": {"containers": [{"name": "app", "image": "registry.example/app:1", "resources": resources}]},
         "status": {"phase": "Running", "qosClass": "Burstable" if workload.burstable else "Guaranteed"},
     }
-
-
-def requested_milli(pod: Mapping[str, Any]) -> dict[str, int]:
-    """The requests of a pod as the scheduler counts them, in thousandths: the sum over its containers."""
-    total: dict[str, int] = {}
-    for container in pod["spec"]["containers"]:
-        for resource, amount in container["resources"]["requests"].items():
-            total[resource] = total.get(resource, 0) + parse_milli(amount, resource)
-    return total

@@ -94,7 +94,8 @@ class Cluster:
         report = full_report_of(next(self.nodes), sequence=next(self.sequences))
         request = _request("PUT", f"/v1/nodes/{name}/report", orjson.dumps({**report, "node_name": name}))
         started = time.process_time()
-        await self.reports.report(name, request)
+        request.scope["path_params"] = {"name": name}
+        await self.reports.report(request)
         return (time.process_time() - started) * 1000
 
     async def measure(self) -> Rows:

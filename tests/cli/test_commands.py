@@ -53,6 +53,19 @@ def test_a_server_and_report_files_answer_alike_in_every_form(
     assert max(map(len, table.splitlines())) <= 110
 
 
+def test_a_node_whose_kubelet_gives_no_cpus_alone_is_not_shown_as_full(run: Run, tmp_path: Path) -> None:
+    node = sample("plain", cpuManagerPolicy="none", topologyManagerPolicy="none", memoryManagerPolicy="None")
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(report_of(node)))
+
+    (row,) = (line for line in run("nodes", "--report", str(file)).stdout.splitlines() if "plain" in line)
+    head = run("map", "plain", "--report", str(file)).stdout.splitlines()[0]
+
+    assert "32 shared" in row
+    assert "0/32" not in row
+    assert "32 CPUs shared" in head
+
+
 def test_what_if_says_where_and_why_not(run: Run, manifest: str, reports: list[str]) -> None:
     output = run("what-if", "-f", manifest, "--explain", *reports).stdout
 

@@ -1,7 +1,6 @@
 """Errors as problem+json (RFC 9457). The scheduler's routes do not use it: see `api.scheduler_call`."""
 
 import logging
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -66,16 +65,6 @@ def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that can reply with these problems."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
     return {status.value: {"description": status.phrase, "content": content} for status in statuses}
-
-
-async def replied(endpoint: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
-    """The response of *endpoint*, which is called outside of the app; a problem if it raises an error of the caller."""
-    try:
-        return await endpoint(request)
-    except WireError as error:
-        return await _wire_error(request, error)
-    except tuple(_STATUSES) as error:
-        return await _plain(request, error)
 
 
 def install(app: FastAPI) -> None:

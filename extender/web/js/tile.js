@@ -46,14 +46,14 @@ function room(node) {
   if (node.root_pool) {
     const [left, all] = node.root_pool;
     const parts = [h("span", {}, h("strong", {}, cpus(left, false)), ` of ${cpus(all)} left`)];
-    if (node.numa.length > 1 && mostFree(node)) parts.push(h("span", {}, h("strong", {}, mostFree(node)), " on one NUMA"));
+    if (node.numa.length > 1 && mostFree(node)) parts.push(h("span", {}, h("strong", {}, mostFree(node)), " on one NUMA node"));
     return parts;
   }
   if (node.resource_policy) return [h("span", {}, `${node.cpus} CPUs, grants unknown`)];
   if (node.cpus === 0) return [h("span", {}, "no map")];
   if (node.cpu_policy !== "static") return [h("span", {}, `${node.cpus} CPUs, all shared`)];
   const parts = [h("span", {}, h("strong", {}, node.free_cpus), ` of ${node.cpus} CPUs free`)];
-  if (node.numa.length > 1) parts.push(h("span", {}, h("strong", {}, mostFree(node)), " on one NUMA"));
+  if (node.numa.length > 1) parts.push(h("span", {}, h("strong", {}, mostFree(node)), " on one NUMA node"));
   return parts;
 }
 
