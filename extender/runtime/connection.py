@@ -9,7 +9,8 @@ Rules of this file
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -26,6 +27,7 @@ from extender.kube.source import Source
 from extender.kube.watch import Watch, WatchSettings, WatchStatus
 from extender.questions.node_context import WatchedPod
 
+LOG: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 1.0
 _NEEDED: Final = ("pods", "nodes")
 """Watches without which nothing is known for certain."""
@@ -90,6 +92,19 @@ class ApiConnection:
         """Call *apply* with each batch of pods. *read*: reads a pod as *apply* does, and raises whatever it raises."""
         self._on_pods.append(apply)
         self._pod_readers.append(read)
+
+    def every(self, seconds: float, step: Callable[[], Awaitable[object]]) -> None:
+        """Await *step* again and again, with this pause before each. One that raises is logged."""
+
+        async def run() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                try:
+                    await step()
+                except Exception:  # the next step may succeed, and nothing else depends on this one
+                    LOG.exception("a step failed step=%s", step.__qualname__)
+
+        self.tasks.append(run)
 
     def read_pod(self, record: PodRecord) -> None:
         """Read all that the consumers of the watch read later. Raises whatever they would raise."""

@@ -20,7 +20,7 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.features.claims.feed import CLAIMS, SLICES
 from extender.features.groups.feed import sized_objects
-from extender.features.namespaces.feed import NAMESPACES
+from extender.features.namespaces.feature import NAMESPACES
 from extender.features.preemption.budgets_feed import BUDGETS
 from extender.features.preemption.nominated_feed import NOMINATED
 from extender.features.topologies.feed import TOPOLOGIES

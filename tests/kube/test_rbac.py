@@ -9,11 +9,11 @@ import yaml
 from extender.config.settings import Settings
 from extender.features.claims.feed import CLAIMS, SLICES
 from extender.features.groups.feed import sized_objects
-from extender.features.janitor.janitor import Janitor
-from extender.features.namespaces.feed import NAMESPACES
+from extender.features.janitor.feature import Janitor
+from extender.features.namespaces.feature import NAMESPACES
 from extender.features.preemption.budgets_feed import BUDGETS
 from extender.features.preemption.nominated_feed import NOMINATED
-from extender.features.requeue.annotations import NodeToucher, Touched
+from extender.features.requeue.feature import touch
 from extender.kube.access import Access, plain
 from extender.kube.binder import Binder
 from extender.kube.changes import Batch, Seen
@@ -124,7 +124,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     identity = reviews.authenticate("theirs")
     assert isinstance(identity, Identity)
     assert not reviews.allowed(identity, verb="get", path="/v1/nodes")
-    assert NodeToucher(client).touch("node-a", "1", 0.0) == Touched()
+    touch(client, "node-a", "1")
     now = [0.0]
     failed = server.pods.create(failed_pod("failed"))
     janitor = Janitor(client, Settings(janitor="on", janitor_after_seconds=60), Metrics(), lambda: True, lambda: now[0])

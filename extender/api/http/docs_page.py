@@ -12,11 +12,11 @@ import re
 from importlib.resources import files
 from typing import Final
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import HTMLResponse
-from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
+
+from extender.api.http.page import PageFiles
 
 PATH: Final = "/docs"
 ASSETS: Final = "/docs/assets"
@@ -24,16 +24,9 @@ _SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _HEADERS: Final = {"Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
 
 
-class _Assets(StaticFiles):
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers.update(_HEADERS)
-        return response
-
-
 def install(app: FastAPI) -> None:
     """Add the page and its files to *app*, which was created without a docs page."""
-    app.mount(ASSETS, _Assets(directory=str(files("fastapi_offline") / "static")), name="docs-assets")
+    app.mount(ASSETS, PageFiles(str(files("fastapi_offline") / "static"), _HEADERS), name="docs-assets")
     page = bytes(
         get_swagger_ui_html(
             openapi_url=app.openapi_url or "",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from extender.config.settings import Settings
-from extender.features.janitor.janitor import MAX_KEPT, Janitor
+from extender.features.janitor.feature import MAX_KEPT, Janitor
 from extender.kube.access import plain
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.client import KubeClient

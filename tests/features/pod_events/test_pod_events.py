@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from extender.cluster.node import Observation
-from extender.features.pod_events import events
-from extender.features.pod_events.events import AGAIN_SECONDS, RECENT_SECONDS, PodEvents
+from extender.features.pod_events import feature as events
+from extender.features.pod_events.feature import AGAIN_SECONDS, RECENT_SECONDS, PodEvents
 from extender.kube.access import plain
 from extender.kube.client import KubeClient, Requester
 from extender.samples.nodes import SampleNode, Workload

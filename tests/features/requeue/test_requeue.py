@@ -11,8 +11,7 @@ from starlette.testclient import TestClient
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-from extender.features.requeue.annotations import ANNOTATION, NodeToucher
-from extender.features.requeue.requeuer import Requeuer
+from extender.features.requeue.feature import ANNOTATION, Requeuer, touch
 from extender.kube.access import plain
 from extender.kube.client import KubeClient
 from extender.samples.nodes import Workload
@@ -38,7 +37,7 @@ class Cluster:
         self.server, self.client, self.service, self.clock = server, client, service, clock
         self.leads = True
         self.kube = KubeClient(plain(server.url), connect_seconds=2.0)
-        self.requeuer = Requeuer(service, NodeToucher(self.kube), lambda: self.leads, wall=clock)
+        self.requeuer = Requeuer(service, self.kube, lambda: self.leads, wall=clock)
         self._sequence = 0
 
     def report(self, name: str, workloads: list[Workload]) -> None:
@@ -71,6 +70,16 @@ def cluster(server: FakeApiServer) -> Iterator[Cluster]:
             made.report(name, FULL)
         yield made
         made.kube.close()
+
+
+def test_the_annotation_is_written_and_the_rest_left_alone(cluster: Cluster) -> None:
+    cluster.server.nodes.create({"metadata": {"name": "node-c", "annotations": {"theirs": "1"}}})
+
+    touch(cluster.kube, "node-c", "7")
+
+    node = cluster.server.nodes.get("node-c")
+    assert node is not None
+    assert node["metadata"]["annotations"] == {"theirs": "1", ANNOTATION: "7"}
 
 
 def test_a_pod_that_would_fit_now_is_requeued(cluster: Cluster) -> None:
