@@ -4,23 +4,33 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Final
 
-import orjson
+import msgspec
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 
 from extender.answers.question import Asked, PastCall, QuestionKind, Questions
 from extender.api.http.problems import documented
 from extender.api.http.replies import described
 from extender.api.questions.routes import PROBLEMS, whole_answer
-from extender.api.records.decision_models import DecisionIndex, PodDecision
+from extender.api.records.decision_models import (
+    DecidedNode,
+    DecidedPod,
+    DecisionCall,
+    DecisionIndex,
+    DecisionSummary,
+    PodDecision,
+    ReasonCount,
+    Scored,
+)
 from extender.api.service import Service
+from extender.kubelet.verdict import Certainty
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call, certainties
+from extender.wire.verdicts import Verdict
 
 MAX_SHOWN: Final = 10
 _FIRST_POD: Final = {
     "pod": {"operationId": "get_decision", "parameters": {"uid": "$response.body#/decisions/0/pod/uid"}},
 }
-Json = dict[str, object]
 
 
 def decisions_router(service: Service, questions: Questions) -> APIRouter:
@@ -67,8 +77,9 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         if not calls:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no record of a call about pod {uid[:253]!r}")
         candidate = await _candidate(calls, node, questions, request) if node else None
-        decision = _decision(calls, service.clock())
-        return Response(orjson.dumps({**decision, "node": candidate}), media_type="application/json")
+        shown = _summary(calls, service.clock())
+        decision = PodDecision(pod=shown.pod, calls=shown.calls, node=candidate)
+        return Response(msgspec.json.encode(decision), media_type="application/json")
 
     return router
 
@@ -82,11 +93,11 @@ async def _index(service: Service, limit: int, pod: str) -> bytes:
     async with service.slices.turn() as breathe:
         for calls in found:
             await breathe()
-            rendered.append(orjson.dumps(_decision(calls, now)))
+            rendered.append(msgspec.json.encode(_summary(calls, now)))
     return b'{"decisions":[' + b",".join(rendered) + b'],"forgotten":%d}' % forgotten
 
 
-async def _candidate(calls: Sequence[Call], name: str, questions: Questions, request: Request) -> Json:
+async def _candidate(calls: Sequence[Call], name: str, questions: Questions, request: Request) -> DecidedNode:
     """One candidate of the calls, with the verdict behind its answer.
 
     Raises:
@@ -96,20 +107,18 @@ async def _candidate(calls: Sequence[Call], name: str, questions: Questions, req
     if candidate is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"{name[:253]!r} was not a candidate of the recorded calls")
     if (past := _past_call(calls, name)) is not None:
-        verdict = await whole_answer(request, questions, Asked(kind=QuestionKind.PAST, past=past))
-        candidate["verdict"] = orjson.loads(verdict)
+        answer = await whole_answer(request, questions, Asked(kind=QuestionKind.PAST, past=past))
+        candidate.verdict = msgspec.json.decode(answer, type=Verdict)
     return candidate
 
 
-def _decision(calls: Sequence[Call], now: float) -> Json:
+def _summary(calls: Sequence[Call], now: float) -> DecisionSummary:
     pod = calls[0].pod
-    return {
-        "pod": {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name},
-        "calls": [_call(call, now) for call in calls],
-    }
+    shown = DecidedPod(uid=pod.uid, namespace=pod.namespace, name=pod.name)
+    return DecisionSummary(pod=shown, calls=[_call(call, now) for call in calls])
 
 
-def _call(call: Call, now: float) -> Json:
+def _call(call: Call, now: float) -> DecisionCall:
     refused: dict[RefusalReason, list[str]] = {}
     for judgement, names in call.by_judgement():
         if judgement.refusal is not None:
@@ -118,46 +127,45 @@ def _call(call: Call, now: float) -> Json:
     best: list[tuple[str, int]] = []
     if call.verb == "prioritize":
         best = sorted(call.scores(), key=lambda entry: (-entry[1], entry[0]))[:MAX_SHOWN]
-    return {
-        "verb": call.verb,
-        "seconds_ago": round(max(0.0, now - call.at), 3),
-        "candidates": call.count,
-        "passed": call.count - count,
-        "refused": count,
-        "place": call.place,
-        "aligned": call.classes is not None,
-        "certainty": certainties(call) if call.classes is not None else {"exact": call.count},
-        "reasons": [
-            {"reason": why.text, "never": why.never, "nodes": len(names), "examples": sorted(names)[:MAX_SHOWN]}
+    return DecisionCall(
+        verb="prioritize" if call.verb == "prioritize" else "filter",
+        seconds_ago=round(max(0.0, now - call.at), 3),
+        candidates=call.count,
+        passed=call.count - count,
+        refused=count,
+        place=call.place,
+        aligned=call.classes is not None,
+        certainty={Certainty(certainty): nodes for certainty, nodes in certainties(call).items()}
+        if call.classes is not None
+        else {Certainty.EXACT: call.count},
+        reasons=[
+            ReasonCount(reason=why.text, never=why.never, nodes=len(names), examples=sorted(names)[:MAX_SHOWN])
             for why, names in sorted(refused.items(), key=lambda item: -len(item[1]))
         ],
-        "best": [{"node": name, "score": score} for name, score in best],
-    }
+        best=[Scored(node=name, score=score) for name, score in best],
+    )
 
 
-def _node(calls: Sequence[Call], name: str) -> Json | None:
-    """The candidate *name* in the newest call that had it. None if no call did."""
+def _node(calls: Sequence[Call], name: str) -> DecidedNode | None:
+    """The candidate *name* in the newest call that had it, without the verdict. None if no call did."""
     call = next((call for call in calls if name in call.names), None)
     if call is None:
         return None
-    node_class, judgement = call.class_of(name), call.judgement_of(name)
+    judgement = call.judgement_of(name)
     scores = {n: s for ranking in calls if ranking.verb == "prioritize" for n, s in ranking.scores()}
-    candidate: Json = {
-        "node": name,
-        "passed": True,
-        "reason": "",
-        "certainty": "exact",
-        "score": scores.get(name),
-        "verdict": None,
-    }
-    if node_class is None or judgement is None:
-        return candidate
-    candidate["certainty"] = judgement.certainty.value
-    if call.place not in ("", name):
-        candidate |= {"passed": False, "reason": f"the place of the pod in its group is on node {call.place}"}
-    if judgement.refusal is not None:
-        candidate |= {"passed": False, "reason": judgement.refusal.text}
-    return candidate
+    reason = ""
+    if judgement is not None and judgement.refusal is not None:
+        reason = judgement.refusal.text
+    elif judgement is not None and call.place not in ("", name):
+        reason = f"the place of the pod in its group is on node {call.place}"
+    return DecidedNode(
+        node=name,
+        passed=not reason,
+        reason=reason,
+        certainty=Certainty.EXACT if judgement is None else judgement.certainty,
+        score=scores.get(name),
+        verdict=None,
+    )
 
 
 def _past_call(calls: Sequence[Call], name: str) -> PastCall | None:

@@ -1,24 +1,33 @@
 """Route that compares predictions with what the kubelets did."""
 
 from itertools import islice
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from extender.api.service import Service
 from extender.replay.demands import Breach
-from extender.scheduling.records.demand_results import DemandResult, DemandResults
-from extender.scheduling.records.kubelet_rules import Behaviour
-from extender.scheduling.records.predictions import Disagreement, Result
-from extender.scheduling.records.refusals import RecentRefusal
+from extender.scheduling.records.demand_results import DemandResult
+from extender.scheduling.records.predictions import Result
 from extender.wire.validation import doc
 
 MAX_SHOWN: Final = 1000
 
 
 class _View(BaseModel):
-    model_config = ConfigDict(frozen=True, from_attributes=True)
+    @classmethod
+    def of(cls, source: object, **more: object) -> Self:
+        """The fields of *more*, and the others from the attributes of *source* with their names."""
+        return cls(**{name: more[name] if name in more else getattr(source, name) for name in cls.model_fields})
+
+
+class _PodView(_View):
+    seconds_ago: float
+    node_name: str
+    namespace: str
+    pod_name: str
+    uid: str
 
 
 class KindView(_View):
@@ -43,14 +52,9 @@ class CountView(KindView):
     count: int
 
 
-class DisagreementView(_View):
+class DisagreementView(_PodView):
     """One wrong prediction."""
 
-    seconds_ago: float
-    node_name: str
-    namespace: str
-    pod_name: str
-    uid: str
     kind: KindView
     predicted: Annotated[str, doc("Where the replay placed the pod: CPUs, memory and devices.")]
     reported: Annotated[str, doc("Where the kubelet placed it by its report, or why it refused.")]
@@ -79,14 +83,9 @@ class AuditedNodeView(_View):
     distrusted: Annotated[bool, doc("True if verdicts only score this node: see `distrust_after`.")]
 
 
-class BrokenDemandView(_View):
+class BrokenDemandView(_PodView):
     """A pod whose placement breaks the alignment that it demands. The extender does not delete it."""
 
-    seconds_ago: float
-    node_name: str
-    namespace: str
-    pod_name: str
-    uid: str
     demand: Annotated[str, doc("In the words of the annotations, such as `single-numa-node`.")]
     broken: Annotated[
         Breach,
@@ -133,58 +132,36 @@ class AuditView(_View):
     pods_in_flight: Annotated[int, doc("Pods that are bound and not yet in a report of their node.")]
 
 
-def behaviour_view(behaviour: Behaviour) -> BehaviourView:
-    """One line of the audit about a kubelet."""
-    return BehaviourView(
-        node_name=behaviour.node_name,
-        rule=behaviour.setting.rule,
-        value=behaviour.setting.value,
-        agreeing=behaviour.agreeing,
-        examined=behaviour.examined,
-    )
-
-
-def _demands_view(demands: DemandResults, now: float) -> DemandsView:
-    return DemandsView(
-        **{result.value: demands.counts[result] for result in DemandResult},
-        recent=[
-            BrokenDemandView(
-                seconds_ago=round(now - each.at, 3),
-                node_name=each.node_name,
-                namespace=each.namespace,
-                pod_name=each.pod_name,
-                uid=each.uid,
-                demand=each.demand,
-                broken=each.broken.breach,
-                reported=each.reported,
-            )
-            for each in reversed(demands.recent)
+def _audit_view(service: Service) -> AuditView:
+    audit, now = service.audit, service.clock()
+    refusals = islice(reversed(service.records.refusals.all(now)), MAX_SHOWN)
+    return AuditView(
+        counts=[CountView.of(kind, count=count) for kind, count in sorted(audit.counts.items())],
+        nodes=[
+            AuditedNodeView(name=name, disagreements=wrong, results=results, distrusted=audit.is_score_only(name))
+            for name, wrong, results in audit.disagreeing_nodes()
         ],
-    )
-
-
-def _disagreement_view(disagreement: Disagreement, now: float) -> DisagreementView:
-    rules = disagreement.agrees_with
-    return DisagreementView(
-        seconds_ago=round(now - disagreement.at, 3),
-        node_name=disagreement.node_name,
-        namespace=disagreement.namespace,
-        pod_name=disagreement.pod_name,
-        uid=disagreement.uid,
-        kind=KindView(**disagreement.kind._asdict()),
-        predicted=disagreement.predicted,
-        reported=disagreement.reported,
-        agrees_with=None if rules is None else [str(rule) for rule in rules],
-    )
-
-
-def _left_out_view(refusal: RecentRefusal, now: float) -> LeftOutView:
-    return LeftOutView(
-        node_name=refusal.node_name,
-        namespace=refusal.namespace,
-        pod_name=refusal.pod_name,
-        reason=refusal.reason,
-        seconds_left=round(refusal.until - now, 3),
+        recent=[
+            DisagreementView.of(
+                each,
+                seconds_ago=round(now - each.at, 3),
+                kind=KindView.of(each.kind),
+                agrees_with=None if each.agrees_with is None else list(map(str, each.agrees_with)),
+            )
+            for each in reversed(audit.recent)
+        ],
+        behaviours=[
+            BehaviourView.of(each, **each.setting._asdict()) for each in islice(service.behaviours(), MAX_SHOWN)
+        ],
+        demands=DemandsView(
+            **{result.value: audit.demands.counts[result] for result in DemandResult},
+            recent=[
+                BrokenDemandView.of(each, seconds_ago=round(now - each.at, 3), broken=each.broken.breach)
+                for each in reversed(audit.demands.recent)
+            ],
+        ),
+        left_out=[LeftOutView.of(each, seconds_left=round(each.until - now, 3)) for each in refusals],
+        pods_in_flight=service.known.nodes.pods_in_flight,
     )
 
 
@@ -195,23 +172,6 @@ def audit_router(service: Service) -> APIRouter:
     @router.get("/audit", summary="Compare predictions with what the kubelets did")
     async def get_audit() -> AuditView:
         """Counters of predictions, nodes with wrong predictions, and the last wrong predictions."""
-        audit, now = service.audit, service.clock()
-        return AuditView(
-            counts=[CountView(**kind._asdict(), count=count) for kind, count in sorted(audit.counts.items())],
-            nodes=[
-                AuditedNodeView(
-                    name=name, disagreements=wrong, results=results, distrusted=service.audit.is_score_only(name)
-                )
-                for name, wrong, results in audit.disagreeing_nodes()
-            ],
-            recent=[_disagreement_view(disagreement, now) for disagreement in reversed(audit.recent)],
-            behaviours=[behaviour_view(behaviour) for behaviour in islice(service.behaviours(), MAX_SHOWN)],
-            demands=_demands_view(audit.demands, now),
-            left_out=[
-                _left_out_view(refusal, now)
-                for refusal in islice(reversed(service.records.refusals.all(now)), MAX_SHOWN)
-            ],
-            pods_in_flight=service.known.nodes.pods_in_flight,
-        )
+        return _audit_view(service)
 
     return router
