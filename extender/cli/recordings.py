@@ -2,12 +2,14 @@
 
 import lzma
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import IO, Final, NamedTuple, TypeVar
 
 import click
 import orjson
+from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from extender.cli.output import console_for
@@ -16,6 +18,76 @@ from extender.wire.errors import WireError
 
 S = TypeVar("S")
 SHOWN_DIFFERENCES: Final = 10
+
+
+class Replayed(NamedTuple):
+    """One scenario: its line in the output, its group in the comparison, and what compares it and counts."""
+
+    answer: Callable[[], object]
+    group: tuple[str, ...]
+    check: Callable[[Counter[str]], Sequence[Difference]]
+
+
+class Replay(NamedTuple):
+    """How the scenarios of one policy are replayed.
+
+    *scenarios* reads a file. *title*, *groups* and *counted*: of the table of comparisons.
+    """
+
+    scenarios: Callable[[str], Iterator[Replayed]]
+    title: str
+    groups: Sequence[str]
+    counted: Sequence[str]
+
+
+def replay_files(replay: Replay, files: Sequence[str]) -> None:
+    """Print a line for each scenario."""
+    for name in files:
+        for each in replay.scenarios(name):
+            sys.stdout.buffer.write(orjson.dumps(each.answer()) + b"\n")
+
+
+def check_files(replay: Replay, files: Sequence[str]) -> int:
+    """Print how often replay and recordings agree, and the first differences. Returns the exit code: 1 if any."""
+    counts, differences = defaultdict[tuple[str, ...], Counter[str]](Counter), list[Difference]()
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("replaying"),
+        MofNCompleteColumn(),
+        TextColumn("scenarios, {task.fields[differences]} differences"),
+        TimeElapsedColumn(),
+        console=console_for(stderr=True),
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=None, differences=0)
+        for name in files:
+            for each in replay.scenarios(name):
+                differences += each.check(counts[each.group])
+                progress.update(task, advance=1, differences=len(differences))
+    console = console_for()
+    console.print(_table(replay, counts))
+    for difference in differences[:SHOWN_DIFFERENCES]:
+        step = "" if difference.step is None else f" step {difference.step}"
+        console.print(f"\n{difference.scenario}{step}: {difference.path}", soft_wrap=True)
+        console.print(f"  recorded: {difference.recorded!r}", soft_wrap=True)
+        console.print(f"  replayed: {difference.replayed!r}", soft_wrap=True)
+    if len(differences) > SHOWN_DIFFERENCES:
+        console.print(f"\n… and {len(differences) - SHOWN_DIFFERENCES} more differences")
+    return 1 if differences else 0
+
+
+def _table(replay: Replay, counts: dict[tuple[str, ...], Counter[str]]) -> Table:
+    """The counts of each group, and the sums of several groups."""
+    table = Table(title=replay.title)
+    for column in (*replay.groups, *replay.counted):
+        table.add_column(column, justify="left" if column in replay.groups else "right", no_wrap=True)
+    for group, counted in sorted(counts.items()):
+        table.add_row(*group, *(str(counted[column]) for column in replay.counted))
+    if len(counts) > 1:
+        total = sum(counts.values(), Counter())
+        table.add_section()
+        table.add_row("all", *("" for _ in replay.groups[1:]), *(str(total[column]) for column in replay.counted))
+    return table
 
 
 def read_scenarios(name: str, read: Callable[[object], S]) -> Iterator[tuple[str, S]]:
@@ -51,36 +123,3 @@ def _open(name: str) -> IO[bytes]:
         return lzma.open(name) if name.endswith(".xz") else Path(name).open("rb")
     except OSError as error:
         raise click.ClickException(f"{name}: {error.strerror}") from None
-
-
-def agreement_table(
-    title: str, columns: Sequence[str], counted: Sequence[str], rows: Sequence[tuple[Sequence[str], Sequence[int]]]
-) -> Table:
-    """What was compared: the texts and the counts of each row, and the sums of several rows.
-
-    *columns* are the names of the texts, *counted* those of the counts.
-    """
-    table = Table(title=title)
-    for column in (*columns, *counted):
-        table.add_column(column, justify="left" if column in columns else "right", no_wrap=True)
-    for texts, counts in rows:
-        table.add_row(*texts, *map(str, counts))
-    if len(rows) > 1:
-        table.add_section()
-        sums = (str(sum(column)) for column in zip(*(counts for _, counts in rows), strict=True))
-        table.add_row("all", *("" for _ in columns[1:]), *sums)
-    return table
-
-
-def show_agreement(table: Table, differences: Sequence[Difference]) -> int:
-    """Print the table and the first differences. Returns the exit code: 1 if there are any."""
-    console = console_for()
-    console.print(table)
-    for difference in differences[:SHOWN_DIFFERENCES]:
-        step = "" if difference.step is None else f" step {difference.step}"
-        console.print(f"\n{difference.scenario}{step}: {difference.path}", soft_wrap=True)
-        console.print(f"  recorded: {difference.recorded!r}", soft_wrap=True)
-        console.print(f"  replayed: {difference.replayed!r}", soft_wrap=True)
-    if len(differences) > SHOWN_DIFFERENCES:
-        console.print(f"\n… and {len(differences) - SHOWN_DIFFERENCES} more differences")
-    return 1 if differences else 0

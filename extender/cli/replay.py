@@ -1,16 +1,16 @@
 """`numa-extender replay`: replays histories of pods, and compares the results with recordings."""
 
 import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
-import orjson
-from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from extender.cli.output import console_for
-from extender.cli.recordings import agreement_table, read_scenarios, show_agreement
-from extender.cli.replay_nri import replay_nri
-from extender.conformance.agreement import AGREEMENT_COLUMNS, Agreement, Difference, check
+from extender.cli.recordings import Replay, Replayed, check_files, read_scenarios, replay_files
+from extender.cli.replay_nri import nri_replay
+from extender.conformance.agreement import COUNTED, check
 from extender.conformance.scenario import Admission, KubeletCrashError, run
 from extender.kubelet.config import KubeletConfigError
 from extender.kubelet.rules import parse_minor
@@ -40,15 +40,19 @@ def replay(files: tuple[str, ...], *, is_check: bool, policy: str, machines: str
     if (machines is not None) != (policy == "nri-topology-aware"):
         raise click.UsageError("--policy nri-topology-aware needs --machines, and only this policy uses it")
     try:
-        if machines is not None:
-            sys.exit(replay_nri(files or ("-",), machines, is_check=is_check))
+        policy_replay = _KUBELET if machines is None else nri_replay(machines)
         if is_check:
-            sys.exit(_check(files or ("-",)))
-        for name in files or ("-",):
-            for _, scenario in read_scenarios(name, scenario_from_json):
-                sys.stdout.buffer.write(orjson.dumps(_replayed(scenario)) + b"\n")
+            sys.exit(check_files(policy_replay, files or ("-",)))
+        replay_files(policy_replay, files or ("-",))
     except WireError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _scenarios(name: str) -> Iterator[Replayed]:
+    file = Path(name).name.removesuffix(".xz").removesuffix(".jsonl")
+    for _, scenario in read_scenarios(name, scenario_from_json):
+        group = file, f"1.{parse_minor(scenario.config.kubelet_version)}"
+        yield Replayed(partial(_replayed, scenario), group, partial(check, scenario))
 
 
 def _replayed(scenario: Scenario) -> dict[str, object]:
@@ -71,24 +75,4 @@ def _step(admission: Admission) -> dict[str, object]:
     return result
 
 
-def _check(files: tuple[str, ...]) -> int:
-    agreements, differences = dict[tuple[str, int], Agreement](), list[Difference]()
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("replaying"),
-        MofNCompleteColumn(),
-        TextColumn("scenarios, {task.fields[differences]} differences"),
-        TimeElapsedColumn(),
-        console=console_for(stderr=True),
-        transient=True,
-    ) as progress:
-        task = progress.add_task("", total=None, differences=0)
-        for file in files:
-            name = Path(file).name.removesuffix(".xz").removesuffix(".jsonl")
-            for _, scenario in read_scenarios(file, scenario_from_json):
-                key = (name, parse_minor(scenario.config.kubelet_version))
-                differences += check(scenario, agreements.setdefault(key, Agreement()))
-                progress.update(task, advance=1, differences=len(differences))
-    rows = [((file, f"1.{minor}"), agreement.row()) for (file, minor), agreement in agreements.items()]
-    title = "Agreement with the recorded kubelets"
-    return show_agreement(agreement_table(title, ("file", "kubelet"), AGREEMENT_COLUMNS, rows), differences)
+_KUBELET: Final = Replay(_scenarios, "Agreement with the recorded kubelets", ("file", "kubelet"), COUNTED)

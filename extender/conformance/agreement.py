@@ -9,7 +9,7 @@ Rules of this file
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.conformance.scenario import Admission, KubeletCrashError, run
@@ -22,9 +22,9 @@ from extender.wire.scenarios import Scenario
 from extender.wire.verdicts import verdict_to_json
 
 Json = Mapping[str, object]
-ASPECTS: Final = ("admit", "reason", "message", "placement", "kubelet_error")
-AGREEMENT_COLUMNS: Final = ("scenarios", "admissions", "placements", "start errors", "differ")
-"""The columns of `Agreement.row`."""
+COUNTED: Final = ("scenarios", "admissions", "placements", "start errors", "differ")
+"""What is counted; `differ`: comparisons of an admission, its reason, its message, or a placement that differ."""
+_ASPECTS: Final = ("admit", "reason", "message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,38 +37,14 @@ class Difference:
     recorded: object
     replayed: object
 
-    @property
-    def aspect(self) -> str:
-        """Which of ASPECTS it belongs to."""
-        return self.path if self.path in ASPECTS else "placement"
 
-
-@dataclass(slots=True)
-class Agreement:
-    """Running totals: scenarios, comparisons made and differing, by aspect."""
-
-    scenarios: int = 0
-    compared: Counter[str] = field(default_factory=Counter)
-    differing: Counter[str] = field(default_factory=Counter)
-
-    def add(self, aspect: str, differences: list[Difference]) -> None:
-        """Count one comparison of one aspect."""
-        self.compared[aspect] += 1
-        self.differing[aspect] += any(d.aspect == aspect for d in differences)
-
-    def row(self) -> tuple[int, ...]:
-        """The figures of AGREEMENT_COLUMNS; `differ` counts comparisons of any aspect that differ."""
-        counted = (self.compared[aspect] for aspect in ("admit", "placement", "kubelet_error"))
-        return (self.scenarios, *counted, self.differing.total())
-
-
-def check(scenario: Scenario, agreement: Agreement) -> list[Difference]:
-    """Replay a vector against its recording. Adds to *agreement* and returns every difference."""
-    agreement.scenarios += 1
+def check(scenario: Scenario, counts: Counter[str]) -> list[Difference]:
+    """Replay a vector against its recording. Adds to *counts* and returns every difference."""
+    counts["scenarios"] += 1
     differences: list[Difference] = []
     error: str | None = None
     alternatives: tuple[str, ...] = ()
-    checker = Checker(scenario, agreement, differences)
+    checker = Checker(scenario, counts, differences)
     try:
         for index, _ in enumerate(run(scenario, checker.narrow)):
             checker.step = index + 1
@@ -76,31 +52,23 @@ def check(scenario: Scenario, agreement: Agreement) -> list[Difference]:
         error, alternatives = fault.reason, fault.alternatives
     except KubeletCrashError as crash:
         error, alternatives = str(crash), crash.alternatives
-    if error is not None or scenario.kubelet_error is not None:
-        found: list[Difference] = []
-        if scenario.kubelet_error != error and scenario.kubelet_error not in alternatives:
-            found.append(
-                Difference(
-                    scenario=scenario.id,
-                    step=None,
-                    path="kubelet_error",
-                    recorded=scenario.kubelet_error,
-                    replayed=error,
-                )
-            )
-        agreement.add("kubelet_error", found)
-        differences += found
+    recorded = scenario.kubelet_error
+    counts["start errors"] += error is not None or recorded is not None
+    if recorded not in (error, *alternatives):
+        counts["differ"] += 1
+        path = "kubelet_error"
+        differences.append(Difference(scenario=scenario.id, step=None, path=path, recorded=recorded, replayed=error))
     return differences
 
 
+@dataclass(slots=True)
 class Checker:
-    """Compares admission by admission while the history is replayed; adds to *agreement* and *differences*."""
+    """Compares admission by admission while the history is replayed; adds to *counts* and *differences*."""
 
-    def __init__(self, scenario: Scenario, agreement: Agreement, differences: list[Difference]) -> None:
-        self.scenario = scenario
-        self.agreement = agreement
-        self.differences = differences
-        self.step = 0
+    scenario: Scenario
+    counts: Counter[str]
+    differences: list[Difference]
+    step: int = 0
 
     def narrow(self, admission: Admission) -> tuple[Outcome, ...]:
         """Compare one admission with its recording and keep the outcomes that agree best."""
@@ -110,11 +78,9 @@ class Checker:
         compared = [(outcome, self._compare(admission, outcome, expect)) for outcome in admission.outcomes]
         fewest = min(len(differences) for _, differences in compared)
         best = next(differences for _, differences in compared if len(differences) == fewest)
-        for aspect in ASPECTS[:3]:
-            if aspect in expect or (aspect != "admit" and expect.get("admit")):
-                self.agreement.add(aspect, best)
-        if expect.get("admit"):
-            self.agreement.add("placement", best)
+        self.counts["admissions"] += "admit" in expect
+        self.counts["placements"] += bool(expect.get("admit"))
+        self.counts["differ"] += len({each.path if each.path in _ASPECTS else "" for each in best})
         self.differences += best
         return tuple(_follow_recording(o, admission.step.uid, expect) for o, d in compared if len(d) == fewest)
 

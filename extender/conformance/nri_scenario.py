@@ -37,6 +37,10 @@ from extender.wire.nri_scenarios import NRIScenario, NriStep, config_from_json, 
 COMPARED: Final = ("ec", "g", "cpus", "mems", "sh", "upd", "un", "z", "gs")
 """The fields of an answer that are compared."""
 
+COUNTED: Final = ("scenarios", "creations", "refusals", "vary", "open", "differ")
+"""What is counted. `vary`: answers that vary from run to run of the real policy; `open`: steps that are not compared,
+because the replay did not follow all that is possible; `differ`: scenarios."""
+
 MAX_STEPS_OF_SEARCHES: Final = 4 * MAX_SEARCH_STEPS
 """Steps for the random orders of one scenario. A recorded scenario needs at most an eighth of them."""
 
@@ -285,24 +289,12 @@ def _zone(zone: tuple[int, int, int, int]) -> list[object]:
     return [available, format_list(shared), memory, format_list(isolated)]
 
 
-@dataclass(slots=True)
-class NRIAgreement:
-    """What was compared of a theme.
-
-    `counts`: of scenarios, creations, refusals, answers that `vary` from run to run of the real policy, steps that are
-    `open` because the replay did not follow all that is possible, and scenarios that `differ`.
-    """
-
-    counts: Counter[str] = field(default_factory=Counter)
-
-
-def check(scenario: NRIScenario, machine: NriMachine, agreement: NRIAgreement) -> list[Difference]:
-    """The differences of the first step that has any, counted in *agreement*.
+def check(scenario: NRIScenario, machine: NriMachine, counts: Counter[str]) -> list[Difference]:
+    """The differences of the first step that has any; adds to *counts*, whose keys are `COUNTED`.
 
     If the real policy gave different answers in different runs, each of them must be a possible answer here, after the
     same events.
     """
-    counts = agreement.counts
     counts["scenarios"] += 1
     under_way = _begin(scenario, machine)
     if isinstance(under_way, str) != ("start" in scenario.recorded):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ import orjson
 from extender.api.service import Service
 from extender.app import make_service
 from extender.config.settings import Settings
-from extender.conformance.agreement import Agreement, Checker, Difference
+from extender.conformance.agreement import Checker, Difference
 from extender.conformance.scenario import Admission, run
 from extender.demo.serving import serving
 from extender.kubelet.admission import Outcome, admit
@@ -128,7 +129,7 @@ def recorded(version: str, part: int = 0, parts: int = 1) -> Iterator[Recorded]:
 
 def replayed_checkpoints(scenario: Scenario, before: int, active: Mapping[str, Json]) -> tuple[Json, ...]:
     """Checkpoints of the histories that agree with the recording up to the step number *before*."""
-    last, checker = scenario.steps[before], Checker(scenario, Agreement(), [])
+    last, checker = scenario.steps[before], Checker(scenario, Counter(), [])
     states = [initial_state(start(scenario.machine, scenario.config), scenario.devices).devices]
 
     def follow(admission: Admission) -> tuple[Outcome, ...]:
@@ -204,7 +205,7 @@ class Extender:
         assert step.pod is not None
         outcome = admit(record.kubelet, record.state, resolve(step.pod, record.kubelet.rules))
         differences: list[Difference] = []
-        checker = Checker(node.scenario, Agreement(), differences)
+        checker = Checker(node.scenario, Counter(), differences)
         checker.narrow(Admission(step=step, outcomes=(replace(outcome, alternatives=()), *outcome.alternatives)))
         if differences:
             return str(differences)

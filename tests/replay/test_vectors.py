@@ -3,13 +3,14 @@
 From the whole history of a node, and from the kubelet's own state files before the last admission.
 """
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from extender.conformance.agreement import Agreement, Checker, Difference, check
+from extender.conformance.agreement import COUNTED, Checker, Difference, check
 from extender.conformance.scenario import Admission, run
 from extender.kubelet.admission import Outcome, release_pods
 from extender.kubelet.observed import contradictions
@@ -27,7 +28,7 @@ PARTS = [(v, part, 5 if v == "1.36" else 1) for v in VERSIONS for part in range(
 
 @pytest.mark.parametrize(("version", "part", "parts"), PARTS)
 def test_replay_equals_the_recorded_kubelet(version: str, part: int, parts: int) -> None:
-    from_history, from_files = Agreement(), Agreement()
+    from_history, from_files = Counter[str](), Counter[str]()
     differences: list[Difference] = []
     for document in scenarios(version, part, parts):
         scenario = scenario_from_json(document)
@@ -40,12 +41,12 @@ def test_replay_equals_the_recorded_kubelet(version: str, part: int, parts: int)
         Checker(scenario, from_files, differences).narrow(Admission(step=last, outcomes=outcomes))
 
     assert differences == []
-    assert from_history.compared["admit"] > 1000
-    assert from_history.compared["placement"] > 500
-    assert from_history.compared["kubelet_error"] > 15
-    assert from_files.compared["admit"] > 100
+    assert from_history["admissions"] > 1000
+    assert from_history["placements"] > 500
+    assert from_history["start errors"] > 15
+    assert from_files["admissions"] > 100
     if parts == 1:
-        figures = " | ".join(f"{count:,}" for count in from_history.row())
+        figures = " | ".join(f"{from_history[column]:,}" for column in COUNTED)
         assert f"| {version} | {figures} |" in EVIDENCE.read_text(), "the table of docs/evidence.md is out of date"
 
 
@@ -60,7 +61,7 @@ def _last_with_state_files(scenario: Scenario) -> Step | None:
 def _states_before(scenario: Scenario, last: Step, checker: Checker) -> tuple[ManagerState, ...]:
     """What the history leads to, for its device allocations, which are in no recorded file. Checked as `check` does."""
     kubelet = start(scenario.machine, scenario.config)
-    checker.agreement.scenarios += 1
+    checker.counts["scenarios"] += 1
     before: tuple[ManagerState, ...] = (initial_state(kubelet, scenario.devices),)
     is_before = True
 
@@ -112,6 +113,6 @@ def test_a_changed_recording_is_noticed() -> None:
     step = next(s for s in document["steps"] if s.get("expect", {}).get("admit"))
     step["expect"] = {"admit": False, "reason": "TopologyAffinityError", "message": "no"}
 
-    paths = {d.path for d in check(scenario_from_json(document), Agreement())}
+    paths = {d.path for d in check(scenario_from_json(document), Counter())}
 
     assert {"admit", "reason", "message"} <= paths
