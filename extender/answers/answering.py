@@ -1,16 +1,21 @@
 """Answers any question: from the bytes of its body to the bytes of the reply. Pure, and may take long."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 import msgspec
 
-from extender.answers.advice import ADVICE
 from extender.answers.capacity import capacity_document, capacity_lines, plan_lines, read_capacity, read_plan
+from extender.answers.defragment import defragment_documents
+from extender.answers.make_room import make_room_documents
 from extender.answers.question import Asked, PastCall, QuestionKind
+from extender.answers.resize_check import resize_check_documents
+from extender.answers.restart_check import restart_check_documents
+from extender.answers.rightsize import rightsize_documents
 from extender.answers.snapshot import Snapshot
+from extender.answers.tune import tune_documents
 from extender.answers.what_if import what_if_document
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
@@ -25,6 +30,19 @@ SINGLE_LINES: Final = 16
 BATCH: Final = 16
 MAX_PIECE_BYTES: Final = 1 << 18
 """Maximum size of a piece, which is copied between processes and sockets in one step."""
+
+ADVICE: Final[Mapping[QuestionKind, Callable[[Asked, Snapshot, Judge], Iterator[ReplyBody]]]] = {
+    QuestionKind.RESIZE_CHECK: resize_check_documents,
+    QuestionKind.RESTART_CHECK: restart_check_documents,
+    QuestionKind.MAKE_ROOM: make_room_documents,
+    QuestionKind.DEFRAGMENT: defragment_documents,
+    QuestionKind.TUNE: tune_documents,
+    QuestionKind.RIGHTSIZE: rightsize_documents,
+}
+"""The last document is the answer. Those before it have only `progress`.
+
+Reading a document may raise WireError or UnknownNodeError.
+"""
 
 
 def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from extender.answers.alignments import alignment_counts
 from extender.answers.notes import all_notes
@@ -12,36 +12,24 @@ from extender.answers.question import Asked
 from extender.answers.reading import (
     HypotheticalNodes,
     NodeNames,
-    is_manifest,
     live_subjects,
     made_subjects,
+    manifests_of,
     parse_question,
-    parts_of,
     read_question,
     workload_of,
 )
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.verdict import Certainty
 from extender.questions.capacity import Capacity, CapacityLimit, NodeRoom
-from extender.questions.plan import Placed, PlacementPlan
+from extender.questions.plan import PlacementPlan, PlannedPod, nowhere
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
-from extender.replay.creation import placed_by, whole_placements
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.questions import Question, Workload
 from extender.wire.replies import ReplyBody, about
 from extender.wire.validation import doc
-from extender.wire.verdicts import (
-    AlignedNUMA,
-    AlignmentCertain,
-    AlignmentName,
-    ContainerPlacement,
-    PolicyPlacements,
-    alignment_fields,
-    container_placements,
-    placed_by_policy,
-)
 from extender.wire.workloads import PodWorkload
 
 MAX_MIX: Final = 64
@@ -156,28 +144,6 @@ class CapacityReply(ReplyBody):
     nodes: Annotated[list[NodeCapacity], about("In the order of the question; by name if it names none.")]
 
 
-class PlannedPod(ReplyBody):
-    """One line of the stream: the node of one pod."""
-
-    pod: Annotated[int, about("Number in the plan, from 0.")]
-    entry: Annotated[int, about("Index in `pods` of the question.")]
-    name: Annotated[str, about("Name of the workload, with the number of the pod.")]
-    node: Annotated[str | None, about("Null: it fits on no node.")]
-    score: Annotated[int | None, about("0 to 10 among the nodes that pass; null: no node.")]
-    certainty: Annotated[Certainty | None, about("Certainty of the placement; null: no node.")]
-    alignment: Annotated[AlignmentName | None, about("Alignment of the pod; null: no node, or unknown.")]
-    alignment_certain: AlignmentCertain
-    numa: AlignedNUMA
-    containers: Annotated[dict[str, ContainerPlacement], about("Empty: no node.")]
-    nri: PolicyPlacements
-    reasons: Annotated[
-        dict[str, int],
-        about(
-            "Nodes on which it does not fit, by reason. For a pod that has a node: only nodes whose kubelet refuses it."
-        ),
-    ]
-
-
 class PlanSummary(ReplyBody):
     """The end of a plan."""
 
@@ -200,22 +166,14 @@ class PlanEnd(ReplyBody):
     summary: Annotated[PlanSummary, about("Totals over all pods.")]
 
 
-_CAPACITY: Final = TypeAdapter(CapacityRequest)
-
-
-_PLAN: Final = TypeAdapter(PlanRequest)
-
-
 def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capacity, list[Subject]]:
     """Read a `CapacityRequest`. Raises WireError or UnknownNodeError."""
-    document, paths = read_question(asked), None
-    if is_manifest(document, "pods"):
-        node = None if asked.node is None else list(asked.node)
-        parts = parts_of(document)
-        paths = [part.path for part in parts]
-        document = {"pods": [part.document for part in parts], "nodes": node, "max_copies": asked.max_copies}
-    question = parse_question(_CAPACITY, document)
-    paths = paths or [f"pods[{i}]" for i in range(len(question.pods))]
+    document = read_question(asked)
+    parts, nodes = manifests_of(asked, document, "pods")
+    if parts:
+        document = {"pods": [part.document for part in parts], "nodes": nodes, "max_copies": asked.max_copies}
+    question = parse_question(CapacityRequest, document)
+    paths = [part.path for part in parts] or [f"pods[{i}]" for i in range(len(question.pods))]
     mix = [workload_of(asked, pod, path) for pod, path in zip(question.pods, paths, strict=True)]
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     subjects += made_subjects(snapshot, question.hypothetical)
@@ -231,15 +189,14 @@ def read_plan(
         WireError: it is malformed or too large.
         UnknownNodeError: it names a node without a report.
     """
-    document, paths = read_question(asked), None
-    if is_manifest(document, "pods"):
-        node = None if asked.node is None else list(asked.node)
-        parts = parts_of(document)
-        paths = [part.path for part in parts]
-        asked_pods = [{"pod": part.document} for part in parts]
-        document = {"pods": asked_pods, "nodes": node, "all_or_nothing": asked.all_or_nothing}
-    question = parse_question(_PLAN, document)
-    entries = _entries(asked, question, paths or [f"pods[{i}].pod" for i in range(len(question.pods))])
+    document = read_question(asked)
+    parts, nodes = manifests_of(asked, document, "pods")
+    if parts:
+        pods = [{"pod": part.document} for part in parts]
+        document = {"pods": pods, "nodes": nodes, "all_or_nothing": asked.all_or_nothing}
+    question = parse_question(PlanRequest, document)
+    paths = [part.path for part in parts] or [f"pods[{i}].pod" for i in range(len(question.pods))]
+    entries = _entries(asked, question, paths)
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     _check_size(entries, len(subjects) + len(question.hypothetical))
     subjects += made_subjects(snapshot, question.hypothetical)
@@ -324,23 +281,23 @@ def plan_lines(
 
     With *all_or_nothing* nothing is sent before all pods have been placed. At most `MAX_PLANNED_PODS` are kept.
     """
-    found: Iterable[Placed] = plan.run(entries)
+    found: Iterable[PlannedPod] = plan.run(entries)
     held_back = 0
     if all_or_nothing:
         found = list(found)
         if any(placed.node is None for placed in found):
             held_back = sum(placed.node is not None for placed in found)
-            found = [placed if placed.node is None else _held_back(placed) for placed in found]
+            found = [each if each.node is None else nowhere(each.pod, each.entry, each.name) for each in found]
     per_node: Counter[str] = Counter()
     alignments: Counter[Alignment] = Counter()
     pods = 0
     for placed in found:
+        pods += 1
         if placed.node is not None:
             per_node[placed.node] += 1
         if placed.alignment is not None:
-            alignments[placed.alignment.alignment] += 1
-        yield _placed(pods, placed)
-        pods += 1
+            alignments[placed.alignment] += 1
+        yield placed
     placed_pods = per_node.total()
     summary = PlanSummary(
         pods=pods,
@@ -352,25 +309,3 @@ def plan_lines(
         per_node=dict(per_node),
     )
     yield PlanEnd(summary=summary)
-
-
-def _held_back(placed: Placed) -> Placed:
-    """A pod that fits on a node although another pod of the plan does not."""
-    return Placed(entry=placed.entry, name=placed.name, node=None)
-
-
-def _placed(number: int, placed: Placed) -> PlannedPod:
-    return PlannedPod(
-        pod=number,
-        entry=placed.entry,
-        name=placed.name,
-        node=placed.node,
-        score=placed.score,
-        certainty=placed.certainty,
-        **alignment_fields(placed.alignment),
-        containers={}
-        if placed.admitted is None
-        else container_placements(whole_placements(placed.admitted), placed.alignment),
-        nri=[] if placed.admitted is None else placed_by_policy(placed_by(placed.admitted)),
-        reasons=dict(placed.reasons),
-    )

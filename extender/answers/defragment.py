@@ -1,9 +1,9 @@
 """The reply to defragment: how many copies each number of moves gains."""
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import Annotated
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.make_room import EvictedPod, evicted, eviction_objects
@@ -54,12 +54,9 @@ class DefragmentReply(ReplyBody):
     notes: Notes
 
 
-_REQUEST: Final = TypeAdapter(DefragmentRequest)
-
-
 def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `DefragmentReply`."""
-    question = parse_question(_REQUEST, read_question(asked))
+    question = parse_question(DefragmentRequest, read_question(asked))
     workload = workload_of(asked, question.pod, "pod")
     subjects = subjects_of(snapshot, question.nodes)
     evictions = Evictions(

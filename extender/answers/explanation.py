@@ -8,9 +8,9 @@ from extender.kubelet.verdict import Provider
 from extender.nri.comparison import PoolComparison
 from extender.nri.pool_rules import PoolRule
 from extender.questions.explain import MAX_HINTS, MAX_POOLS, AdmissionStory
-from extender.questions.suggestions import Suggestion, SuggestionKind
+from extender.questions.suggestions import NearestRequest
 from extender.wire.replies import NUMAIds, ReplyBody, about
-from extender.wire.verdicts import Verdict, explained, shown_amount
+from extender.wire.verdicts import shown_amount
 
 _POOL_RULES: Final = ", ".join(f"`{rule.value}`" for rule in PoolRule if rule is not PoolRule.USED)
 
@@ -85,18 +85,6 @@ class PoolsStep(ReplyBody, tag_field="step", tag="pools"):
     pools_left_out: Annotated[int, about("Number of pools that are not listed.")]
 
 
-class NearestRequest(ReplyBody):
-    """A request similar to the refused one that this node would admit now."""
-
-    kind: Annotated[SuggestionKind, about("Kind of change.")]
-    change: Annotated[str, about("The change as a sentence.", "12 CPUs instead of 16 in container app")]
-    container: Annotated[str | None, about("Null: a change of the node, not of the pod.")]
-    resource: Annotated[str | None, about("Null: a change of the node, or of several resources.")]
-    wanted: Annotated[str, about("The value in the question: a quantity or a setting.")]
-    instead: Annotated[str, about("The value with which it would be admitted.")]
-    verdict: Annotated[Verdict, about("The verdict for the changed request.")]
-
-
 class Explanation(ReplyBody):
     """The explanation of one verdict."""
 
@@ -116,7 +104,7 @@ def explanation_of(story: AdmissionStory) -> Explanation:
         first_fault=story.first_fault,
         steps=[*map(_step, story.events), *map(_pools_step, story.pools)],
         steps_left_out=story.events_left_out,
-        nearest=list(map(_nearest, story.nearest.suggestions)),
+        nearest=list(story.nearest.suggestions),
         replays=story.nearest.replays,
     )
 
@@ -171,16 +159,4 @@ def _pools_step(comparison: PoolComparison) -> PoolsStep:
         refusal=comparison.refusal,
         pools=pools,
         pools_left_out=max(0, len(comparison.pools) - MAX_POOLS),
-    )
-
-
-def _nearest(each: Suggestion) -> NearestRequest:
-    return NearestRequest(
-        kind=each.kind,
-        change=each.change,
-        container=each.container,
-        resource=each.resource,
-        wanted=each.wanted,
-        instead=each.instead,
-        verdict=explained(each.fit.verdict, each.fit.alignment),
     )

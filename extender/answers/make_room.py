@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Annotated, Final, Literal
 
 import yaml
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.notes import all_notes
@@ -102,12 +102,9 @@ class MakeRoomReply(ReplyBody):
     notes: Notes
 
 
-_REQUEST: Final = TypeAdapter(MakeRoomRequest)
-
-
 def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `MakeRoomReply`."""
-    question = parse_question(_REQUEST, read_question(asked))
+    question = parse_question(MakeRoomRequest, read_question(asked))
     workload = workload_of(asked, question.pod, "pod")
     spec = _spec(question.pod)
     subjects = subjects_of(snapshot, None)

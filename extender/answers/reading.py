@@ -5,6 +5,7 @@ A bare manifest is a question too. Then the options are query parameters.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Annotated, Final, TypeVar
 
 from pydantic import Field, TypeAdapter
@@ -18,11 +19,11 @@ from extender.replay.demand import NO_DEMAND
 from extender.wire.bundles import BundlePart, bundle_of
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
-from extender.wire.questions import HypotheticalNode
+from extender.wire.questions import HypotheticalNode, Question
 from extender.wire.validation import parse_object
 from extender.wire.workloads import PodWorkload, workload_from_json
 
-T = TypeVar("T")
+Q = TypeVar("Q", bound=Question)
 MAX_NODES: Final = 20_000
 MAX_HYPOTHETICAL: Final = 64
 LiveNodes = Annotated[
@@ -51,16 +52,26 @@ def read_question(asked: Asked) -> object:
     return documents[0] if len(documents) == 1 else {"kind": "List", "items": documents}
 
 
-def parts_of(document: object) -> list[BundlePart]:
-    """The workloads of a bare manifest, or of a list of them. Raises WireError if there is none."""
-    return list(bundle_of([document]).parts)
+def manifests_of(asked: Asked, document: object, key: str) -> tuple[Sequence[BundlePart], list[str] | None]:
+    """The workloads of a bare manifest, or of a list of them, and the nodes to ask about; none of a question.
+
+    A question has *key*. Raises WireError if a list has no workload.
+    """
+    parts = bundle_of([document]).parts if is_manifest(document, key) else ()
+    return parts, None if asked.node is None else list(asked.node)
 
 
-def parse_question(adapter: TypeAdapter[T], document: object) -> T:
+def parse_question(kind: type[Q], document: object) -> Q:
     """The question in the document. Raises WireError for the first error."""
     if not isinstance(document, dict):
         raise WireError("", "an object is expected")
+    adapter: TypeAdapter[Q] = _adapter(kind)
     return parse_object(adapter, document, "")
+
+
+@cache
+def _adapter(kind: type[Q]) -> TypeAdapter[Q]:
+    return TypeAdapter(kind)
 
 
 def workload_of(asked: Asked, document: object, path: str) -> PodWorkload:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Final
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from extender.answers.finding import blind_spots, find_pod
 from extender.answers.notes import all_notes
@@ -66,12 +66,9 @@ class ResizeCheckReply(ReplyBody):
     notes: Notes
 
 
-_REQUEST: Final = TypeAdapter(ResizeCheckRequest)
-
-
 def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """One `ResizeCheckReply`."""
-    question = parse_question(_REQUEST, read_question(asked))
+    question = parse_question(ResizeCheckRequest, read_question(asked))
     texts = {"cpu": question.cpu, "memory": question.memory}
     amounts = {name: parse_milli(text, name) for name, text in texts.items() if text is not None}
     if not amounts:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from extender.answers.finding import OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.question import Asked
@@ -121,12 +121,9 @@ class RestartCheckReply(ReplyBody):
     notes: Notes
 
 
-_REQUEST: Final = TypeAdapter(RestartCheckRequest)
-
-
 def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `RestartCheckReply`."""
-    question = parse_question(_REQUEST, read_question(asked))
+    question = parse_question(RestartCheckRequest, read_question(asked))
     change = HypotheticalNode(
         copy_of="", kubelet_version=question.kubelet_version, kubelet=question.kubelet, rules=question.rules
     )

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import Annotated, Final
+from typing import Annotated
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
@@ -33,12 +33,9 @@ class RightsizeReply(ReplyBody):
     notes: Notes
 
 
-_REQUEST: Final = TypeAdapter(RightsizeRequest)
-
-
 def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `RightsizeReply`."""
-    question = parse_question(_REQUEST, read_question(asked))
+    question = parse_question(RightsizeRequest, read_question(asked))
     subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
     search = Rightsize(subjects, judge)
     found: list[Rightsizing] = []

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Final
 
 import yaml
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from extender.answers.alignments import alignment_counts
 from extender.answers.capacity import MAX_PLANNED_PODS, PlannedWorkload
@@ -117,13 +117,10 @@ class TuneReply(ReplyBody):
     notes: Notes
 
 
-_REQUEST: Final = TypeAdapter(TuneRequest)
-
-
 def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `TuneReply`."""
     del judge  # no scheduler chooses here
-    question = parse_question(_REQUEST, read_question(asked))
+    question = parse_question(TuneRequest, read_question(asked))
     pods = _pods(asked, question) if question.pods else None
     subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
     search = Tune(subjects, pods, question.seed, question.configurations, asked.spent)

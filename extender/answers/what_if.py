@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import UNSET, UnsetType
-from pydantic import TypeAdapter
+from msgspec.structs import asdict
 
 from extender.answers.alignments import alignment_counts
 from extender.answers.claims import claim_notes
@@ -16,11 +16,10 @@ from extender.answers.question import Asked
 from extender.answers.reading import (
     HypotheticalNodes,
     NodeNames,
-    is_manifest,
     live_subjects,
     made_subjects,
+    manifests_of,
     parse_question,
-    parts_of,
     read_question,
     workload_of,
 )
@@ -39,7 +38,6 @@ from extender.wire.validation import doc
 from extender.wire.verdicts import (
     AlignedNUMA,
     AlignmentCertain,
-    AlignmentFields,
     AlignmentName,
     Verdict,
     alignment_fields,
@@ -135,22 +133,16 @@ class WhatIfReply(ReplyBody):
     ] = UNSET
 
 
-_REQUEST: Final = TypeAdapter(WhatIfRequest)
-
-
 def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> WhatIfReply:
     """The `WhatIfReply`; raises WireError or UnknownNodeError."""
     document = read_question(asked)
     path = "pod"
-    if is_manifest(document, "pod"):
-        parts = parts_of(document)
-        if len(parts) > 1:
-            raise WireError("", f"one workload is expected, not {len(parts)}: send one at a time, or use plan")
-        path, document = (
-            parts[0].path,
-            {"pod": parts[0].document, "nodes": None if asked.node is None else list(asked.node)},
-        )
-    question = parse_question(_REQUEST, document)
+    parts, nodes = manifests_of(asked, document, "pod")
+    if len(parts) > 1:
+        raise WireError("", f"one workload is expected, not {len(parts)}: send one at a time, or use plan")
+    for part in parts:
+        path, document = part.path, {"pod": part.document, "nodes": nodes}
+    question = parse_question(WhatIfRequest, document)
     workload = workload_of(asked, question.pod, path)
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     subjects += made_subjects(snapshot, question.hypothetical)
@@ -177,7 +169,7 @@ def _groups(answers: Sequence[NodeWhatIf]) -> list[AnswerGroup]:
     groups: dict[str, AnswerGroup] = {}
     for answer in answers:
         common = _common(answer)
-        groups.setdefault(str(common), AnswerGroup(**common, nodes=[])).nodes.append(answer.subject.name)
+        groups.setdefault(str(common), AnswerGroup(**asdict(common), nodes=[])).nodes.append(answer.subject.name)
     return sorted(groups.values(), key=lambda group: -len(group.nodes))
 
 
@@ -212,7 +204,7 @@ def _stories(pod: Pod, answers: Sequence[NodeWhatIf]) -> tuple[dict[str, Admissi
 def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | None) -> NodeAnswer:
     subject = answer.subject
     return NodeAnswer(
-        **_common(answer),
+        **asdict(_common(answer)),
         node=subject.name,
         hypothetical=subject.hypothetical,
         reason=answer.reason,
@@ -233,24 +225,14 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
     )
 
 
-class _CommonFields(AlignmentFields):
-    outcome: Outcome
-    passes: bool
-    why: str
-    never: bool
-    certainty: Certainty
-    score: int | None
-
-
-def _common(answer: NodeWhatIf) -> _CommonFields:
-    """The fields of a `CommonAnswer`."""
+def _common(answer: NodeWhatIf) -> CommonAnswer:
     refusal = answer.judgement.refusal
-    return {
-        "outcome": answer.outcome,
-        "passes": refusal is None,
-        "why": "" if refusal is None else refusal.text,
-        "never": answer.never,
-        "certainty": answer.certainty,
-        "score": answer.score,
+    return CommonAnswer(
+        outcome=answer.outcome,
+        passes=refusal is None,
+        why="" if refusal is None else refusal.text,
+        never=answer.never,
+        certainty=answer.certainty,
+        score=answer.score,
         **alignment_fields(answer.alignment),
-    }
+    )

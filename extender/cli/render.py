@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from extender.answers.capacity import CapacityReply, PlanEnd, PlannedPod
+from extender.answers.capacity import CapacityReply, PlanEnd
 from extender.answers.explanation import AllocationStep, HintsStep, MergeStep, PoolsStep
 from extender.answers.pod_summary import PodSummary
 from extender.answers.what_if import NodeAnswer, WhatIfReply
@@ -20,6 +20,7 @@ from extender.api.nodes.models import NodeSummary
 from extender.api.records.decision_models import PodDecision
 from extender.cli.render_pools import comparison_lines, free_of_pools, pool_placement_line
 from extender.cli.units import amount, ids, short
+from extender.questions.plan import PlannedPod
 from extender.wire.verdicts import ContainerPlacement, Verdict
 
 MARKS: Final = {

@@ -9,8 +9,8 @@ Rules of this file
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
 
 from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.admission import start_pod
@@ -20,32 +20,65 @@ from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.branches import admit_in_all
+from extender.replay.creation import placed_by, whole_placements
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.scoring import score_nodes
 from extender.scheduling.totals import add, pod_requests
+from extender.wire.replies import ReplyBody, about
+from extender.wire.verdicts import (
+    AlignedNUMA,
+    AlignmentCertain,
+    AlignmentName,
+    ContainerPlacement,
+    PolicyPlacements,
+    alignment_fields,
+    container_placements,
+    placed_by_policy,
+)
 from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_POD: Final = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """The result for one pod. `node` None: it fits on no node. `reasons`: number of nodes that refuse it, by reason.
+class PlannedPod(ReplyBody):
+    """One line of the stream: the node of one pod."""
 
-    If the pod has a node, only nodes that the kubelets' managers exclude are counted; otherwise all nodes.
-    """
+    pod: Annotated[int, about("Number in the plan, from 0.")]
+    entry: Annotated[int, about("Index in `pods` of the question.")]
+    name: Annotated[str, about("Name of the workload, with the number of the pod.")]
+    node: Annotated[str | None, about("Null: it fits on no node.")]
+    score: Annotated[int | None, about("0 to 10 among the nodes that pass; null: no node.")]
+    certainty: Annotated[Certainty | None, about("Certainty of the placement; null: no node.")]
+    alignment: Annotated[AlignmentName | None, about("Alignment of the pod; null: no node, or unknown.")]
+    alignment_certain: AlignmentCertain
+    numa: AlignedNUMA
+    containers: Annotated[dict[str, ContainerPlacement], about("Empty: no node.")]
+    nri: PolicyPlacements
+    reasons: Annotated[
+        dict[str, int],
+        about(
+            "Nodes on which it does not fit, by reason. For a pod that has a node: only nodes whose kubelet refuses it."
+        ),
+    ]
 
-    entry: int
-    name: str
-    node: str | None
-    score: int | None = None
-    certainty: Certainty | None = None
-    admitted: Admitted | None = None
-    alignment: PodAlignment | None = None
-    reasons: Mapping[str, int] = field(default_factory=dict)
+
+def nowhere(pod: int, entry: int, name: str, reasons: Mapping[str, int] | None = None) -> PlannedPod:
+    """A pod that has no node. *reasons*: number of nodes that refuse it, by reason."""
+    return PlannedPod(
+        pod=pod,
+        entry=entry,
+        name=name,
+        node=None,
+        score=None,
+        certainty=None,
+        **alignment_fields(None),
+        containers={},
+        nri=[],
+        reasons=dict(reasons or {}),
+    )
 
 
 @dataclass(slots=True)
@@ -67,15 +100,15 @@ class PlacementPlan:
         self._nodes: Final = [_PlannedNode(s, s.node_class, s.states) for s in subjects]
         self._groups: dict[NodeClass, list[int]] = {}
         self._judgements: dict[object, dict[int, Judgement]] = {}
-        self._hopeless: dict[int, Placed] = {}
+        self._hopeless: dict[int, PlannedPod] = {}
         """Results by entry, valid until the next pod is placed."""
         for number, node in enumerate(self._nodes):
             node.node_class = self._class_of(node, node.states)
             self._groups.setdefault(node.node_class, []).append(number)
 
-    def run(self, entries: Iterable[tuple[PodWorkload, int]], first: int = 0) -> Iterator[Placed]:
-        """Place the given number of copies of each workload. One value per pod. *first*: number of the first copy."""
-        number = first
+    def run(self, entries: Iterable[tuple[PodWorkload, int]]) -> Iterator[PlannedPod]:
+        """Place the given number of copies of each workload. One value per pod."""
+        number = 0
         for entry, (workload, copies) in enumerate(entries):
             wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
             for _ in range(copies):
@@ -87,15 +120,11 @@ class PlacementPlan:
                     self._hopeless.clear()
                 yield placed
 
-    def after(self) -> list[Subject]:
-        """The nodes in the state after the pods placed so far."""
-        return [replace(node.subject, node_class=node.node_class, states=node.states) for node in self._nodes]
-
-    def _place(self, entry: int, workload: PodWorkload, number: int, wanted: Mapping[str, int]) -> Placed:
+    def _place(self, entry: int, workload: PodWorkload, number: int, wanted: Mapping[str, int]) -> PlannedPod:
         name = f"{workload.name}-{number}"
         known = self._hopeless.get(entry)
         if known is not None:
-            return replace(known, name=name)
+            return nowhere(number, entry, name, known.reasons)
         shape = PodShape(workload.copy(number))
         judgements = self._judged(shape)
         scores = self._scores(judgements)
@@ -106,17 +135,19 @@ class PlacementPlan:
                 if check_node(node.subject.name, wanted, workload.rules, node.subject.around).outcome == "fails":
                     continue
                 admitted, alignment = self._take(position, shape, wanted)
-                return Placed(
+                return PlannedPod(
+                    pod=number,
                     entry=entry,
                     name=name,
                     node=node.subject.name,
                     score=scores[node_class],
                     certainty=judgements[node_class.id].certainty,
-                    admitted=admitted,
-                    alignment=alignment,
+                    **alignment_fields(alignment),
+                    containers={} if admitted is None else container_placements(whole_placements(admitted), alignment),
+                    nri=[] if admitted is None else placed_by_policy(placed_by(admitted)),
                     reasons=self._reasons(judgements),
                 )
-        return Placed(entry=entry, name=name, node=None, reasons=self._all_reasons(judgements, workload, wanted))
+        return nowhere(number, entry, name, self._all_reasons(judgements, workload, wanted))
 
     def _judged(self, shape: PodShape) -> Mapping[int, Judgement]:
         """The judgement of every class that has nodes, by its id."""

@@ -10,7 +10,7 @@ Rules of this file
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 from extender.kubelet.admission import admit
 from extender.kubelet.config import KubeletConfigError, Scope, TopologyPolicy
@@ -21,10 +21,12 @@ from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.questions.free_room import FreeRoom, numa_room
-from extender.replay.alignment import PodAlignment, alignment_of_outcomes
+from extender.replay.alignment import alignment_of_outcomes
 from extender.replay.pod import Pod
 from extender.scheduling.demands import refusal_by_demand
 from extender.scheduling.totals import format_bytes, format_milli
+from extender.wire.replies import ReplyBody, about
+from extender.wire.verdicts import Verdict, explained
 
 MAX_REPLAYS: Final = 160
 MAX_AMOUNTS: Final = 24
@@ -38,31 +40,23 @@ _SUMS_OF_NODES_UP_TO: Final = 8
 _UNITS: Final = {"cpu": " CPUs", "memory": " of memory"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suggestion:
-    """A request that fits. `container` None: a change of the node. `wanted` and `instead` are for people."""
+class NearestRequest(ReplyBody):
+    """A request similar to the refused one that this node would admit now."""
 
-    kind: SuggestionKind
-    change: str
-    container: str | None
-    resource: str | None
-    wanted: str
-    instead: str
-    fit: "Fit"
-
-
-class Fit(NamedTuple):
-    """The outcome of a request that is admitted."""
-
-    verdict: Admitted
-    alignment: PodAlignment | None
+    kind: Annotated[SuggestionKind, about("Kind of change.")]
+    change: Annotated[str, about("The change as a sentence.", "12 CPUs instead of 16 in container app")]
+    container: Annotated[str | None, about("Null: a change of the node, not of the pod.")]
+    resource: Annotated[str | None, about("Null: a change of the node, or of several resources.")]
+    wanted: Annotated[str, about("The value in the question: a quantity or a setting.")]
+    instead: Annotated[str, about("The value with which it would be admitted.")]
+    verdict: Annotated[Verdict, about("The verdict for the changed request.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
     """The suggestions found, and how many admissions were replayed for them."""
 
-    suggestions: tuple[Suggestion, ...]
+    suggestions: tuple[NearestRequest, ...]
     replays: int
 
 
@@ -72,7 +66,7 @@ class _ReplayCounter:
     def __init__(self, kubelet: Kubelet, state: ManagerState) -> None:
         self.kubelet, self.state, self.replays = kubelet, state, 0
 
-    def fits(self, pod: Pod, kubelet: Kubelet | None = None) -> Fit | None:
+    def fits(self, pod: Pod, kubelet: Kubelet | None = None) -> Verdict | None:
         """The outcome, if the pod is admitted whatever the kubelet picks at random. None too if no replays are left."""
         if self.replays >= MAX_REPLAYS:
             return None
@@ -85,14 +79,14 @@ class _ReplayCounter:
             return None
         if refusal_by_demand(demand, asked, request, outcomes, each_must=True) is not None:
             return None
-        return Fit(verdict, alignment_of_outcomes(asked, outcomes))
+        return explained(verdict, alignment_of_outcomes(asked, outcomes))
 
 
 def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:
     """What to request instead of *pod*, which the kubelet refuses in *state*."""
     search = _ReplayCounter(kubelet, state)
     room = numa_room(kubelet, state)
-    found: list[Suggestion] = []
+    found: list[NearestRequest] = []
     for container in pod.containers:
         found += _cpus(search, pod, container, [r.cpus for r in room.values()])
         found += _memory(search, pod, container, room_of=lambda name: [r.memory.get(name, 0) for r in room.values()])
@@ -104,13 +98,13 @@ def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:
     return Nearest(tuple(found), search.replays)
 
 
-def _cpus(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[int]) -> Iterator[Suggestion]:
+def _cpus(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[int]) -> Iterator[NearestRequest]:
     wanted, rest = divmod(container.requests_milli.get("cpu", 0), 1000)
     if rest or not wanted or not search.kubelet.cpu_static or container.limits_milli.get("cpu") != wanted * 1000:
         return
     threads = max(1, search.kubelet.machine.cpus_per_core)
 
-    def attempt(amount: int) -> Fit | None:
+    def attempt(amount: int) -> Verdict | None:
         return search.fits(_with(pod, container, "cpu", amount * 1000))
 
     if wanted % threads:
@@ -124,7 +118,7 @@ def _cpus(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterabl
 
 def _memory(
     search: _ReplayCounter, pod: Pod, container: Container, room_of: Callable[[str], list[int]]
-) -> Iterator[Suggestion]:
+) -> Iterator[NearestRequest]:
     if not search.kubelet.memory_static:
         return
     for name, milli in container.requests_milli.items():
@@ -132,26 +126,28 @@ def _memory(
             continue
         wanted, rooms = milli // 1000, room_of(name)
 
-        def attempt(amount: int, name: str = name) -> Fit | None:
+        def attempt(amount: int, name: str = name) -> Verdict | None:
             return search.fits(_with(pod, container, name, amount * 1000))
 
         amounts = [a - a % _MIB for a in (*rooms, *_sums(rooms), wanted * 3 // 4, wanted // 2, wanted // 4)]
         yield from _largest("less-memory", container, name, wanted, amounts, attempt, format_bytes)
 
 
-def _devices(search: _ReplayCounter, pod: Pod, container: Container) -> Iterator[Suggestion]:
+def _devices(search: _ReplayCounter, pod: Pod, container: Container) -> Iterator[NearestRequest]:
     for name, milli in container.limits_milli.items():
         if name not in search.state.devices.devices or not milli:
             continue
         wanted, most = -(-milli // 1000), len(search.state.devices.devices[name])
 
-        def attempt(amount: int, name: str = name) -> Fit | None:
+        def attempt(amount: int, name: str = name) -> Verdict | None:
             return search.fits(_with(pod, container, name, amount * 1000))
 
         yield from _largest("fewer-devices", container, name, wanted, range(min(wanted - 1, most) + 1), attempt, str)
 
 
-def _smaller(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[FreeRoom]) -> Iterator[Suggestion]:
+def _smaller(
+    search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[FreeRoom]
+) -> Iterator[NearestRequest]:
     """Less of everything: what one NUMA node has, starting with the one with most CPUs."""
     for room in sorted(rooms, key=lambda r: r.cpus, reverse=True)[:_NEAR]:
         free = {"cpu": room.cpus, **room.memory, **room.devices}
@@ -181,9 +177,9 @@ def _largest(
     resource: str,
     wanted: int,
     amounts: Iterable[int],
-    attempt: Callable[[int], Fit | None],
+    attempt: Callable[[int], Verdict | None],
     shown: Callable[[int], str],
-) -> Iterator[Suggestion]:
+) -> Iterator[NearestRequest]:
     """The largest of *amounts* below *wanted* that fits. None if none fits."""
     least = 0 if kind == "fewer-devices" else 1
     for amount in sorted({a for a in amounts if least <= a < wanted}, reverse=True)[:MAX_AMOUNTS]:
@@ -194,23 +190,23 @@ def _largest(
 
 
 def _suggest(
-    kind: SuggestionKind, container: Container, resource: str | None, amounts: tuple[str, str], fit: Fit
-) -> Suggestion:
+    kind: SuggestionKind, container: Container, resource: str | None, amounts: tuple[str, str], fit: Verdict
+) -> NearestRequest:
     """A suggestion. If *resource* is None, each amount names its own."""
     wanted, instead = amounts
     unit = "" if resource is None else _UNITS.get(resource, f" {resource}")
-    return Suggestion(
+    return NearestRequest(
         kind=kind,
         change=f"{instead}{unit} instead of {wanted} in container {container.name}",
         container=container.name,
         resource=resource,
         wanted=wanted,
         instead=instead,
-        fit=fit,
+        verdict=fit,
     )
 
 
-def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[Suggestion]:
+def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[NearestRequest]:
     """Other topology settings of the node, with its pods in place.
 
     Settings with which no kubelet starts are skipped.
@@ -233,14 +229,14 @@ def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[Suggestion]:
         fit = search.fits(pod, other)
         if fit is not None:
             setting = kind.replace("-", " ")
-            yield Suggestion(
+            yield NearestRequest(
                 kind=kind,
                 change=f"{setting} {instead} instead of {now} on the node",
                 container=None,
                 resource=None,
                 wanted=now,
                 instead=instead,
-                fit=fit,
+                verdict=fit,
             )
 
 

@@ -9,13 +9,14 @@ import orjson
 import pytest
 from starlette.testclient import TestClient
 
-from extender.answers.capacity import CapacityReply, NodeCapacity, PlanEnd, PlannedPod
+from extender.answers.capacity import CapacityReply, NodeCapacity, PlanEnd
 from extender.answers.what_if import WhatIfReply
 from extender.api.questions.machines import MachineIndex
 from extender.api.records.decision_models import DecisionIndex, PodDecision
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
+from extender.questions.plan import PlannedPod
 from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
 from extender.scheduling.records.decisions import NAME_BYTES, Call, DecisionLog

@@ -5,8 +5,7 @@ import sys
 import orjson
 from starlette.testclient import TestClient
 
-from extender.answers.advice import ADVICE
-from extender.answers.answering import answer
+from extender.answers.answering import ADVICE, answer
 from extender.answers.question import Asked, QuestionKind
 from extender.answers.snapshot import Snapshot
 from extender.app import make_app, make_service

@@ -23,6 +23,7 @@ from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.ranking.strategies import make_strategy
 from extender.scheduling.ranking.weights import Weights
 from extender.wire.pods import pod_from_json
+from extender.wire.verdicts import container_placements
 from extender.wire.workloads import workload_from_json
 from tests.reports import pod_of, sample
 from tests.subjects import subject_of
@@ -170,12 +171,16 @@ def test_every_suggestion_is_admitted_and_smaller(
     verdict = admit(node.kubelet, node.state, resolve(pod, node.kubelet.rules)).verdict
     assert isinstance(verdict, Admitted) == (story.first_fault is None)
     for each in story.nearest.suggestions:
-        assert isinstance(each.fit.verdict, Admitted)
+        assert each.verdict.admit
         if each.kind == "fewer-cpus":
             assert int(each.instead) < cpus
             smaller = pod_from_json(pod_of(each.instead, f"{memory}Gi", devices={GPU: gpus} if gpus else None))
             again = admit(node.kubelet, node.state, resolve(smaller, node.kubelet.rules)).verdict
-            assert again == each.fit.verdict
+            assert isinstance(again, Admitted)
+            placements = container_placements(again.placements, None)
+            assert {name: each.cpus for name, each in placements.items()} == {
+                name: placed.cpus for name, placed in each.verdict.containers.items()
+            }
 
 
 def _under(node: SampleNode, policy: str, scope: str) -> SampleNode:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from extender.answers.advice import ADVICE
+from extender.answers.answering import ADVICE
 
 HASH_SEEDS = ("1", "4")
 

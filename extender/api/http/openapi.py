@@ -9,13 +9,14 @@ import orjson
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from extender.answers.capacity import PlanEnd, PlannedPod
+from extender.answers.capacity import PlanEnd
 from extender.api.http.problems import ProblemDetails, StreamProblem
 from extender.api.nodes.map_models import ClusterMap
 from extender.api.nodes.models import NodeDetail, NodeIndex
 from extender.api.questions.machines import MachineIndex
 from extender.api.questions.table import ROUTES
 from extender.api.records.decision_models import DecisionIndex, PodDecision
+from extender.questions.plan import PlannedPod
 from extender.wire.binding import ExtenderBindingArgs
 from extender.wire.preemption import ExtenderPreemptionArgs
 from extender.wire.reports import CONTRACT

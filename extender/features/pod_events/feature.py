@@ -31,7 +31,7 @@ from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import KubeError
 from extender.kubelet.verdict import Certainty
 from extender.questions.free_room import free_cpus
-from extender.questions.suggestions import Suggestion, nearest
+from extender.questions.suggestions import NearestRequest, nearest
 from extender.replay.pod import Pod
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.scheduling.reasons import RefusalReason
@@ -58,7 +58,7 @@ class Advice:
 
     node_name: str
     node_class: NodeClass
-    suggestions: Sequence[Suggestion]
+    suggestions: Sequence[NearestRequest]
 
 
 class PodEventsFeature(ConnectedFeature):
@@ -124,7 +124,7 @@ class PodEvents:
             kept.update(names)
         return kept
 
-    def _still_right(self, pod: Pod, advice: Advice) -> Suggestion | None:
+    def _still_right(self, pod: Pod, advice: Advice) -> NearestRequest | None:
         """The nearest request that still fits on the node, also by its totals."""
         known = self._service.known
         record = known.nodes.get(advice.node_name)
@@ -213,7 +213,7 @@ def advice_on(name: str, node_class: NodeClass, pod: Pod) -> Advice:
     return Advice(name, node_class, [each for each in found if each.container is not None])
 
 
-def _fits_totals(pod: Pod, suggestion: Suggestion, left: Mapping[str, int] | None) -> bool:
+def _fits_totals(pod: Pod, suggestion: NearestRequest, left: Mapping[str, int] | None) -> bool:
     """Whether the totals of the node allow the request too. kube-scheduler has compared those of the pod itself."""
     if suggestion.kind != "whole-cores":  # all others request less
         return True
@@ -221,6 +221,6 @@ def _fits_totals(pod: Pod, suggestion: Suggestion, left: Mapping[str, int] | Non
     return left is not None and left.get("cpu", 0) >= pod_requests(pod, {}).get("cpu", 0) + more
 
 
-def _doubt(suggestion: Suggestion) -> str:
-    certainty = suggestion.fit.verdict.certainty
+def _doubt(suggestion: NearestRequest) -> str:
+    certainty = suggestion.verdict.certainty
     return "" if certainty is Certainty.EXACT else f" (certainty: {certainty.value})"
