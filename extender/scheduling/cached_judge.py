@@ -249,24 +249,29 @@ class CachedJudge:
         The latter are those of *entry*, unless some nodes were not judged in time.
         """
         ids, size = self._cluster.index.ids[slots], len(self._cluster.index.ids)
-        judgements: Judgements = entry.judgements
-        codes = column.codes(slots, ids, size, entry.judgements)
+        held = entry.judgements
+        codes = column.codes(slots, ids, size, held)
         missing = np.flatnonzero(codes == UNJUDGED)
         is_new = len(missing) == len(slots)
         if len(missing) >= (MAX_AT_ONCE + 1 if is_new else WORTH):
             await self._judge_alike(entry, column, snapshot, slots[missing], deadline)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
             missing = np.flatnonzero(codes == UNJUDGED)
+        judgements: Judgements = entry.judgements
         if len(missing):
             classes = dict.fromkeys(snapshot.at(slots[missing])).keys()
             are_few = len(classes) <= MAX_AT_ONCE and not is_new
-            if not (are_few and self.answer_at_once(entry, classes)):
+            if are_few and self.answer_at_once(entry, classes):
+                judgements = entry.judgements
+            else:
                 known = map(column.kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
                 is_any_feasible = any(each.refusal is None for each in known)
                 judgements = await self.answer_all(entry, classes, deadline, is_any_feasible=is_any_feasible)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
-            late = np.flatnonzero(codes == UNJUDGED)
-            codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
+        if entry.judgements is not held:  # it has forgotten classes, which nodes of this request may have had
+            judgements = {**held, **judgements}
+        late = np.flatnonzero(codes == UNJUDGED)
+        codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
         return codes, judgements
 
     async def _judge_alike(
@@ -282,7 +287,8 @@ class CachedJudge:
         *slots*: where the nodes without a judgement are.
         """
         index = self._cluster.index
-        ids, found = index.ids[slots], list(alike(self._cluster.classes.free, entry.shape, index.places[slots]))
+        ids, places = index.ids[slots], index.places[slots]
+        found = list(alike(self._cluster.classes.free, entry.shape, places))
         if not found:
             return
         firsts = snapshot.at(slots[[each.members[0] for each in found]])
@@ -290,6 +296,8 @@ class CachedJudge:
             await self.answer(entry, firsts, deadline, is_any_feasible=True)  # the others come next
         judged: dict[int, Judgement] = {}
         budget = Budget(MERIT_STEPS)
+        is_row_of = (index.ids[slots] == ids) & (index.places[slots] == places)
+        """By node: it has not changed during the wait, so its row of the free table is still that of its class."""
         for first, each in zip(firsts, found, strict=True):
             judgement, of_members = entry.judgements.get(first.id), ids[each.members]
             if judgement is None:
@@ -298,10 +306,12 @@ class CachedJudge:
                 judged |= dict.fromkeys(of_members.tolist(), judgement)
                 column.put(slots[each.members], of_members, judgement)
             elif judgement.merit is not None and len(each.members) > 1:
-                merits = merits_of(self.judge, entry.shape, first, judgement, each.group, each.rows, budget)
+                still = is_row_of[each.members]
+                merits = merits_of(self.judge, entry.shape, first, judgement, each.group, each.rows[still], budget)
                 of_merit = {merit: judgement._replace(merit=merit) for merit in set(merits or ())}
-                judged |= {i: of_merit[merit] for i, merit in zip(of_members.tolist(), merits or (), strict=False)}
-        self.cache.store(entry, judged)
+                pairs = zip(of_members[still].tolist(), merits or (), strict=False)
+                judged |= {class_id: of_merit[merit] for class_id, merit in pairs}
+        self.cache.store(entry, judged, index.ids)
 
     async def answer_node(self, pod: Pod, node_name: str, seconds: float) -> Judgement:
         """The judgement of one node in the state that it has when this returns.
@@ -337,7 +347,7 @@ class CachedJudge:
                 is_left_out = is_slow and self._late_nodes is not LateNodes.PASS
                 settled[each.id] = SLOW if is_left_out else judgement._replace(detail="")
                 self._report(entry.shape.pod, each, judgement.trouble, judgement.detail)
-        self.cache.store(entry, settled)
+        self.cache.store(entry, settled, self._cluster.index.ids)
 
     def _report(self, pod: Pod, node_class: NodeClass, trouble: Trouble, detail: str) -> None:
         self._metrics.not_judged(trouble)

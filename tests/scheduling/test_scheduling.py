@@ -23,7 +23,7 @@ from extender.questions.what_if import what_if
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import JudgementCache
+from extender.scheduling.cache import FEW, JudgementCache
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.columns import Kinds
 from extender.scheduling.feasibility import PASSED, counts_of, filtered_by_texts
@@ -50,6 +50,7 @@ SPREADING = sample(
 NEWER_FREE = sample(version="v1.99.0")
 NEWER_FULL = sample(version="v1.99.0", workloads=[Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})])
 NONE = sample(cpuManagerPolicy="none", memoryManagerPolicy="None", topologyManagerPolicy="none")
+NO_IDS = np.zeros(0, np.int64)
 TABLE = ClassTable()
 PASS, REFUSE, REPLAY = Action.PASS, Action.REFUSE, Action.REPLAY
 
@@ -245,7 +246,7 @@ def test_a_pod_shape_is_judged_once_for_each_class() -> None:
     shape = cache.entry(pod_from_json(pod_of(name="first")))
     classes = [_class(EMPTY), _class(FULL)]
     assert shape.missing(classes) == classes
-    cache.store(shape, judge_all(make_judge(least_numa, UncertaintyPolicy()), shape.shape, classes).judgements)
+    cache.store(shape, judge_all(make_judge(least_numa, UncertaintyPolicy()), shape.shape, classes).judgements, NO_IDS)
 
     again = cache.entry(pod_from_json(pod_of(name="second")))
 
@@ -285,7 +286,7 @@ def test_the_shapes_asked_for_longest_ago_are_forgotten_first() -> None:
     cache = JudgementCache(12)
     shapes = [cache.entry(_light(cpus)) for cpus in (1, 2, 3)]
     cache.entry(shapes[0].shape.pod)
-    cache.store(shapes[2], dict.fromkeys(range(10), INDIFFERENT))
+    cache.store(shapes[2], dict.fromkeys(range(10), INDIFFERENT), NO_IDS)
 
     assert cache.entry(shapes[2].shape.pod) is shapes[2]
     assert len(cache) <= 12
@@ -297,7 +298,7 @@ def test_memory_stays_bounded_whatever_is_stored() -> None:
     cache = JudgementCache(10)
     for cpus in range(1, 50):
         shape = cache.entry(_light(cpus))
-        cache.store(shape, dict.fromkeys(range(cpus), INDIFFERENT))
+        cache.store(shape, dict.fromkeys(range(cpus), INDIFFERENT), NO_IDS)
 
         assert len(cache) <= 10
         assert len(shape.judgements) == cpus
@@ -309,10 +310,27 @@ def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
     for cpus in (2, 3, 4):
         cache.entry(_light(cpus))
 
-    cache.store(first, {1: INDIFFERENT})
+    cache.store(first, {1: INDIFFERENT}, NO_IDS)
 
     assert first.judgements == {1: INDIFFERENT}
     assert len(cache) == 3
+
+
+def test_a_shape_forgets_the_classes_that_no_node_has_any_more_and_keeps_those_of_now() -> None:
+    cache, nodes = JudgementCache(100_000), np.arange(100, dtype=np.int64)
+    shape = cache.entry(_light(1))
+    cache.store(shape, dict.fromkeys(range(100), INDIFFERENT), nodes)
+    held = shape.judgements
+
+    for change in range(5_000):  # node 7 changes all the time, and its class with it
+        nodes[7] = 1_000 + change
+        cache.store(shape, {1_000 + change: INDIFFERENT}, nodes)
+
+        assert shape.judgements.keys() >= set(nodes.tolist())
+        assert set(range(1_000 + max(0, change - FEW), 1_000 + change)) <= shape.judgements.keys()
+    assert len(shape.judgements) <= 3 * 100
+    assert len(cache) == shape.own_weight + len(shape.judgements)
+    assert held.keys() >= set(range(100)), "a call that is not answered yet still reads it"
 
 
 def test_what_if_names_the_devices_of_the_node_itself() -> None:
