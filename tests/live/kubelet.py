@@ -215,7 +215,7 @@ class LiveKubelet:
             return
         if not again:
             self._admitted.add(uid)
-            self.tally.admitted += 1
+            self.tally.admitted += pod["metadata"]["namespace"] == "default"
             self.placements[uid] = verdict
             self._spawn(self._run(uid))
 

@@ -4,6 +4,7 @@
 scenes found with them on the real parts is recorded in `test_bounds.py`.
 """
 
+import asyncio
 import importlib
 import sys
 from collections.abc import Callable, Mapping
@@ -43,7 +44,60 @@ def passes_all() -> None:
     patch.object(Bind, "_reserve", reserved).start()
 
 
-MUTANTS: Final[Mapping[str, Callable[[], None]]] = {each.__name__: each for each in (refuses_all, passes_all)}
+def forgets_in_flight() -> None:
+    """A pod that is bound holds no room until a report of its node shows it."""
+    from extender.cluster import ledger
+    from extender.cluster.events import PodForgotten
+    from extender.scheduling.reservation import Reservation
+
+    commit = Reservation.commit
+
+    def forgotten(self: Any) -> None:  # noqa: ANN401
+        commit(self)
+        self._cluster.apply(PodForgotten(self.node_name, self.pod.uid), now=self._clock())
+
+    def unseen(known: Any, pod: Any, *_: object, **__: object) -> Any:  # noqa: ANN401
+        return ledger.forget_mirrors(known, {pod.uid})
+
+    patch.object(Reservation, "commit", forgotten).start()
+    patch.object(ledger, "see", unseen).start()
+
+
+def answers_late() -> None:
+    """Filter answers a second after kube-scheduler has given up; the pod and its nodes are judged as ever."""
+    from extender.scheduling.filter import Filter
+    from tests.live.scheduling import shown_configuration
+
+    original = Filter.filter
+    (entry,) = shown_configuration()["extenders"]
+    seconds = float(entry["httpTimeout"].removesuffix("s")) + 1
+
+    async def late(self: Any, args: Any) -> object:  # noqa: ANN401
+        await asyncio.sleep(seconds)
+        return await original(self, args)
+
+    patch.object(Filter, "filter", late).start()
+
+
+def loses_watch() -> None:
+    """The watch of pods goes deaf after its first list: it counts every event, and tells nobody. /readyz stays 200."""
+    from extender.kube.watch import Watch
+
+    original = Watch.__init__
+
+    def deaf(self: Any, client: Any, source: Any, deliver: Any, *more: Any, **named: Any) -> None:  # noqa: ANN401
+        def listed_only(batch: Any) -> None:  # noqa: ANN401
+            if batch.listed or not source.path.endswith("/pods"):
+                deliver(batch)
+
+        original(self, client, source, listed_only, *more, **named)
+
+    patch.object(Watch, "__init__", deaf).start()
+
+
+MUTANTS: Final[Mapping[str, Callable[[], None]]] = {
+    each.__name__: each for each in (refuses_all, passes_all, forgets_in_flight, answers_late, loses_watch)
+}
 
 
 def main(name: str, arguments: list[str]) -> None:

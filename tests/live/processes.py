@@ -36,6 +36,7 @@ class Program:
         self.environment = dict(environment or {})
         self.kills = 0
         self._running: subprocess.Popen[bytes] | None = None
+        self._told_to_end: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; its output goes to the end of the log."""
@@ -52,8 +53,15 @@ class Program:
         """Whether the process is there."""
         return self._running is not None and self._running.poll() is None
 
+    def check(self) -> None:
+        """Raises SceneError if it has ended by itself."""
+        running = self._running
+        if running is not None and running is not self._told_to_end and running.poll() is not None:
+            raise SceneError(f"{self.name} ended by itself:\n{self.last_lines()}")
+
     def kill(self) -> None:
         """SIGKILL, as a crash or the OOM killer."""
+        self._told_to_end = self._running
         assert self._running is not None
         self._running.kill()
         self._running.wait(REAP_SECONDS)
@@ -61,6 +69,7 @@ class Program:
 
     def stop(self) -> None:
         """SIGTERM where it has a grace, and SIGKILL if it has not ended by then."""
+        self._told_to_end = self._running
         if self._running is None or not self.is_running:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):

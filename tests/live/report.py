@@ -1,4 +1,4 @@
-"""What a scene found: rows of figures, some with a bound."""
+"""What a scene found: its results, each with a bound, and the circumstances in which they were found."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. `bound` says what it must be; empty: it is only shown."""
+    """One figure. `bound` says what it must be; empty: it is a circumstance."""
 
     what: str
     value: str
@@ -25,11 +25,11 @@ class Findings:
     seconds: float = 0.0
 
     def show(self, what: str, value: object) -> None:
-        """A figure without a bound."""
+        """A circumstance: what was played, on what, and how long the others took. No result."""
         self.rows.append(Row(what, str(value)))
 
     def must(self, what: str, value: object, bound: str, *, ok: bool) -> None:
-        """A figure with a bound."""
+        """A result."""
         self.rows.append(Row(what, str(value), bound, ok))
 
     @property

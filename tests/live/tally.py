@@ -23,8 +23,9 @@ USUAL = Lags()
 class Tally:
     """What kubelets did.
 
-    `refused_again`: pods that ran before a restart and were refused by the first list. `refused_first`: other pods that
-    a first list refused, by UID: when their kubelet had stopped, in monotonic seconds.
+    `admitted`: pods of the scene, without those of the exporters, which are in another namespace. `refused_again`: pods
+    that ran before a restart and were refused by the first list. `refused_first`: other pods that a first list refused,
+    by UID: when their kubelet had stopped, in monotonic seconds.
     """
 
     admitted: int = 0

@@ -1,5 +1,6 @@
 """A scene in which nothing happens fails: outcomes recorded on the real parts, judged by the bounds of the scenes."""
 
+import ast
 import inspect
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from tests.live.book import Entry
-from tests.live.bounds import show_binds, show_load
+from tests.live.bounds import show_binds, show_load, show_spared, show_without
 from tests.live.load import Round
 from tests.live.mutants import MUTANTS
 from tests.live.report import Findings
@@ -31,11 +32,11 @@ class Recorded:
     audit: Mapping[str, int] = field(default_factory=dict)
     broken: frozenset[str] = frozenset()
 
-    def judged(self, *, with_audit: bool = True, **options: Any) -> set[str]:
+    def judged(self, **options: Any) -> set[str]:
         """The rows whose bounds break."""
         findings = Findings("recorded")
         found = Round(self.fed, Tally(admitted=self.admitted, refused=Counter(self.refused)))
-        show_load(findings, found, Counter(self.audit) if with_audit else None, **options)
+        show_load(findings, found, Counter(self.audit), **options)
         return {row.what.split(" ")[0] for row in findings.rows if not row.ok}
 
 
@@ -45,13 +46,17 @@ OF_MUTANTS: Final = {
     "passes_all": Recorded(
         Fed(60), 53, {"TopologyAffinityError": 7}, audit={"agreed": 53}, broken=frozenset({"refused"})
     ),
+    "forgets_in_flight": Recorded(
+        Fed(60), 58, {"TopologyAffinityError": 2}, broken=frozenset({"refused", "predictions"})
+    ),
+    "answers_late": Recorded(Fed(40, 40), 0, broken=frozenset({"admitted", "not"})),
+    "loses_watch": Recorded(Fed(60, 11), 49, audit={"agreed": 44}, broken=frozenset({"not"})),
 }
 """By the name of the mutant: `make live LIVE='--scene mixed --mutant NAME --nodes 6'`, with 40 and 60 pods."""
 OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
     "as it is": {},
     "arrivals": {"admitted": OF_ARRIVALS},
     "kills": {"not_placed": 0.0},
-    "replicas": {"with_audit": False},
     "restarts": {"excuses_unforeseen": True},
 }
 
@@ -85,7 +90,7 @@ def test_refusals_are_excused_only_where_nobody_could_know() -> None:
             stopped[str(number)] = 100.0
         tally = Tally(300, refused=Counter(SMTAlignmentError=len(entries)), refused_first=stopped)
         findings = Findings("recorded")
-        show_load(findings, Round(Fed(300), tally, entries), None, excuses_unforeseen=True)
+        show_load(findings, Round(Fed(300), tally, entries), Counter(agreed=300), excuses_unforeseen=True)
         return {row.what.split(" ")[0] for row in findings.rows if not row.ok}
 
     assert judged(-0.2, 0.9) == set()
@@ -95,17 +100,68 @@ def test_refusals_are_excused_only_where_nobody_could_know() -> None:
 
 def test_bind_calls_that_filter_should_have_spared_are_bounded() -> None:
     findings = Findings("recorded")
-    show_binds(findings, Counter(bound=290, starting=15), "starting", 0.05)
+    show_spared(findings, Counter(bound=290, starting=15), "starting", 0.05)
     assert findings.ok
-    show_binds(findings, Counter(bound=3, starting=304), "starting", 0.05)
+    show_spared(findings, Counter(bound=3, starting=304), "starting", 0.05)
     assert not findings.ok
+
+
+def test_a_pod_that_the_extender_did_not_bind_is_found() -> None:
+    def judged(**binds: int) -> bool:
+        findings = Findings("recorded")
+        entries = [Entry({}, 0.0, ["n"], bound_at=1.0) for _ in range(3)]
+        show_binds(findings, Counter(binds), Round(Fed(3), Tally(), entries))
+        return findings.ok
+
+    assert judged(bound=3, refused=2)
+    assert judged(bound=2, unsure=1)
+    assert not judged(bound=2, refused=1)
+
+
+def test_a_load_that_no_kubelet_refuses_without_the_extender_is_no_trial() -> None:
+    findings = Findings("recorded")
+    show_without(findings, Round(Fed(30), Tally(28, refused=Counter(TopologyAffinityError=2))))
+    assert findings.ok
+    show_without(findings, Round(Fed(30), Tally(30)))
+    assert not findings.ok
+
+
+def test_predictions_of_other_cpus_are_bounded() -> None:
+    assert Recorded(Fed(300), 300, audit={"agreed": 280, "placement": 6}).judged() == set()
+    assert Recorded(Fed(300), 300, audit={"agreed": 280, "placement": 7}).judged() == {"predictions"}
+    assert Recorded(Fed(300), 300, audit={"agreed": 290, "false_admit": 1}).judged() == {"predictions"}
 
 
 def test_every_scene_that_feeds_a_load_has_its_bounds() -> None:
     modules = {name: vars(sys.modules[play.__module__]) for name, play in SCENES.items()}
     assert [name for name, names in modules.items() if "feed" in names and "show_load" not in names] == []
-    fixed = [name for name, play in SCENES.items() if "ok=True" in inspect.getsource(sys.modules[play.__module__])]
-    assert fixed == []
+    sources = {name: inspect.getsource(sys.modules[play.__module__]) for name, play in SCENES.items()}
+    assert [name for name, source in sources.items() if "ok=True" in source] == []
+    assert [name for name, source in sources.items() if "show_load" not in source and "show_audit" not in source] == []
+    assert [name for name, source in sources.items() if "left out" not in source.lower()] == []
+
+
+CIRCUMSTANCES: Final = {
+    "kube-apiserver",
+    "nodes",
+    "nodes, pods",
+    "nodes, pods, recipe",
+    "nodes at the end, pods",
+    "nodes, seconds of quiet",
+    "pods, rounds",
+    "rounds",
+}
+
+
+def test_only_circumstances_are_shown_without_a_bound() -> None:
+    shown = {text for play in SCENES.values() for text in shown_by(inspect.getsource(sys.modules[play.__module__]))}
+    assert shown == CIRCUMSTANCES
+
+
+def shown_by(source: str) -> list[str]:
+    """The first argument of each `findings.show`, as it is written."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [ast.unparse(call.args[0]).strip("'f") for call in calls if ast.unparse(call.func) == "findings.show"]
 
 
 def test_waits_of_a_fault_are_those_of_the_pods_that_met_it() -> None:

@@ -20,6 +20,7 @@ from tests.live.front import Files, Front
 from tests.live.identity import Identities
 from tests.live.kubelet import LiveKubelet
 from tests.live.nodes import Loop
+from tests.live.processes import Program, SceneError
 from tests.live.scenes import SCENES
 from tests.live.scheduling import scheduler_configuration
 from tests.live.tally import Lags, Tally
@@ -49,6 +50,16 @@ def test_programs_are_found_in_the_assets_first_and_then_on_path(tmp_path: Path)
     assert found.kube_scheduler == tmp_path / "path/kube-scheduler"
     with pytest.raises(binaries.MissingError, match=r"kube-apiserver, kube-scheduler not found in KUBEBUILDER_ASSETS"):
         binaries.find({**environ, "PATH": ""})
+
+
+def test_a_program_that_ends_by_itself_ends_the_scene(tmp_path: Path) -> None:
+    program = Program("part", ["sh", "-c", "echo no; sleep 0.2; exit 1"], tmp_path / "part.log")
+    with program:
+        program.check()
+        eventually(lambda: not program.is_running)
+        with pytest.raises(SceneError, match="part ended by itself:\nno"):
+            program.check()
+    program.check()
 
 
 def test_every_scene_is_named_in_the_documentation() -> None:

@@ -1,5 +1,7 @@
 """Pods that demand alignment, near capacity: no kubelet places one against its demand."""
 
+import math
+
 from tests.live.api import Json
 from tests.live.binaries import Binaries
 from tests.live.bounds import show_load
@@ -10,6 +12,9 @@ from tests.live.report import Findings
 NODES, PODS, LIFE_SECONDS = 12, 300, 12.0
 NOT_PLACED = 0.1
 """At most this share: near capacity a demand is harder to meet than a kubelet's policy."""
+MET, NOT_KNOWN = 0.5, 0.1
+"""Of the demanding pods at least the first share is known to be placed as demanded. At most the second share of all
+pods are demanding ones that are left out, because they ended before a report showed them."""
 METRIC = 'numa_extender_demands_total{{result="{}"}}'
 
 
@@ -26,9 +31,12 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
     met, broken, not_known = (int(metrics.get(METRIC.format(r), 0)) for r in ("met", "broken", "not_known"))
-    findings.must("demanding pods placed as demanded", met, "at least 1", ok=met > 0)
+    least = math.ceil(MET * len(range(0, pods, 2)))
+    findings.must("demanding pods placed as demanded", met, f"at least {least}", ok=met >= least > 0)
     findings.must("demanding pods placed otherwise", broken, "0", ok=not broken)
-    findings.show("demanding pods that ended before a report showed them", not_known)
+    most = math.floor(NOT_KNOWN * pods)
+    what = "demanding pods that ended before a report showed them"
+    findings.must(what, not_known, f"at most {most}", ok=not_known <= most)
     show_load(findings, played, audit, admitted=1 - NOT_PLACED, not_placed=NOT_PLACED)
     return findings
 

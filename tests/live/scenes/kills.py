@@ -1,4 +1,7 @@
-"""Every part killed with SIGKILL under load, one after another, and started again."""
+"""Every part killed with SIGKILL under load, one after another, and started again.
+
+Left out: kubelets, which `restarts` restarts, and predictions that an extender had not settled when it was killed.
+"""
 
 import itertools
 import threading

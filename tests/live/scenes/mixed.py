@@ -1,7 +1,10 @@
-"""Mixed pods near capacity: with the extender, and then the same pods without it."""
+"""Mixed pods near capacity: with the extender, and then the same pods without it.
+
+Left out: the pods that are still waiting when the feeder gives them up, within their bound.
+"""
 
 from tests.live.binaries import Binaries
-from tests.live.bounds import show_load
+from tests.live.bounds import show_load, show_without
 from tests.live.cluster import Plan, Say, cluster
 from tests.live.load import audit_of, feed
 from tests.live.report import Findings
@@ -24,8 +27,5 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
     show_load(findings, with_us, audit, whose=", with us")
-    findings.show("without us: admitted, refused", f"{without.tally.admitted}, {without.refused}")
-    findings.show("not placed within 45 s, without us", without.fed.given_up)
-    findings.show("seconds to binding, median and highest, without us", without.bind_times)
-    findings.show("pods/s until all had ended: with us, without", f"{with_us.rate}, {without.rate}")
+    show_without(findings, without)
     return findings

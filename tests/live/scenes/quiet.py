@@ -1,4 +1,7 @@
-"""A cluster on which nothing happens: every node stays known exactly."""
+"""A cluster on which nothing happens: every node stays known exactly.
+
+Left out: the answers to questions, and states that last less than the two seconds between two looks.
+"""
 
 import threading
 import time
@@ -7,6 +10,7 @@ from collections import Counter
 from tests.live.binaries import Binaries
 from tests.live.book import Book
 from tests.live.cluster import Cluster, Plan, Say, cluster
+from tests.live.load import audit_of, counted, show_audit
 from tests.live.report import Findings
 from tests.live.workload import create, simple_pod
 
@@ -25,13 +29,18 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
             before = _place(running, "before")
             seen = _watch(running, seconds)
             placed = _place(running, "after")
+        audit, tally = audit_of(running.extender, say), running.nodes.tally
         count = len(running.nodes.all)
         findings.show("kube-apiserver", running.plane.version)
-    findings.show("nodes, seconds of quiet, looks", f"{count}, {seconds:.0f}, {seen['looks']}")
+    findings.show("nodes, seconds of quiet", f"{count}, {seconds:.0f}")
+    findings.must("looks", seen["looks"], "at least 1", ok=seen["looks"] > 0)
     findings.must("pod before the quiet", before, "Running", ok=before == "Running")
     findings.must("looks at which a node was not exact", seen["bad"], "0", ok=not seen["bad"])
     findings.must("looks without an answer", seen["silent"], "0", ok=not seen["silent"])
     findings.must("pod after the quiet", placed, "Running", ok=placed == "Running")
+    findings.must("admitted", tally.admitted, "2", ok=tally.admitted == 2)
+    findings.must("refused after binding", counted(tally.refused), "0", ok=not tally.refused)
+    show_audit(findings, audit, 2)
     return findings
 
 

@@ -1,4 +1,7 @@
-"""Reports that travel as NodeResourceTopology objects through the API server."""
+"""Reports that travel as NodeResourceTopology objects through the API server.
+
+Left out: how late they are, and what the API server pays for them.
+"""
 
 from tests.live.binaries import Binaries
 from tests.live.bounds import show_load
