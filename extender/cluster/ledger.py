@@ -118,14 +118,15 @@ class Ledger:
 
     def may_be_gone(self, now: float) -> frozenset[str]:
         """Pods that the kubelet may or may not still count."""
-        return self._released_later(now).union(self.leaving)
+        return self.released_later(now).union(self.leaving)
 
     def ending(self, now: float) -> frozenset[str]:
         """The same without pods that have taken so long to end that they count like running ones."""
         recent = (uid for uid, at in self.leaving.items() if now < at + ENDING_SECONDS)
-        return self._released_later(now).union(recent)
+        return self.released_later(now).union(recent)
 
-    def _released_later(self, now: float) -> frozenset[str]:
+    def released_later(self, now: float) -> frozenset[str]:
+        """Pods that have ended, and that the kubelet may count for some seconds more."""
         return frozenset([e.uid for e in self.events if isinstance(e, Release) and e.due > now])
 
     def next_due(self, now: float, assume_seconds: float) -> float | None:

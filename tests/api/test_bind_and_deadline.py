@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.app import make_app, make_service
-from extender.cluster.events import PodRefused, PodSeen
+from extender.cluster.events import PodFinished, PodRefused, PodSeen
 from extender.cluster.pods import PodRegistry
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
@@ -117,6 +117,30 @@ def test_a_node_that_changes_during_the_last_look_is_not_bound_to(clock: Clock, 
     assert ("pods coming to or leaving the node decide" in error) is (cpus == 10)
     assert binder.calls == (cpus == 2)
     assert service.known.nodes.pods_in_flight == 2 + binder.calls
+
+
+def test_a_pod_that_waits_for_what_ended_pods_held_is_tried_again_soon(clock: Clock) -> None:
+    """A refusal would let it wait for the next event, up to five minutes; a nomination must not end by an error."""
+    service = make_service(Settings(), clock)
+    service.known.link.binder = unelected(Answers(PodBound()))
+    pod = pod_of(16, name="p")
+    with _client(service) as client:
+
+        def filtered(**status: str) -> Any:  # noqa: ANN401
+            asked = pod | {"status": pod["status"] | status}
+            return client.post("/scheduler/filter", json=args_of(asked, "node-a")).json()
+
+        _report(client)
+        old = pod_from_json(pod_of(16, name="old"))
+        service.known.nodes.apply(PodSeen("node-a", old, started=True), now=clock())
+        reply = filtered()
+        assert (reply["Error"], reply["NodeNames"]) == ("", [])
+        service.known.nodes.apply(PodFinished("node-a", old.uid), now=clock())
+        assert "before kubelets release what ended pods held" in filtered()["Error"]
+        reply = filtered(nominatedNodeName="node-b")
+        assert (reply["Error"], reply["NodeNames"]) == ("", [])
+        clock.now += 3.1
+        assert filtered()["NodeNames"] == ["node-a"]
 
 
 @pytest.mark.parametrize(("listens", "seconds"), [(True, 10.0), (False, 50.0)])

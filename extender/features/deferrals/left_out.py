@@ -1,6 +1,7 @@
 """Nodes that filter leaves out for a while, because bind or a kubelet has just refused the pod or one like it there."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from extender.cluster.pods import KnownPod
@@ -8,7 +9,6 @@ from extender.cluster.store import NodeStore
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.api_link import ApiServerLink
-from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.feasibility import Filtered, avoid, without
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import FilterCall, Objection, Objector, refused_as
@@ -21,6 +21,7 @@ LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
 """In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
 STARTING: Final = Judgement(RefusalReason.STARTING, Certainty.EXACT)
 NO_OTHER: Final = f"{RefusalReason.STARTING.text}, and no other node can take the pod; try again in some seconds"
+ENDED: Final = "no node can take the pod before kubelets release what ended pods held; try again in some seconds"
 
 
 class JustRefused(Objector):
@@ -61,23 +62,23 @@ class Deferrals(Objector):
         return refused_as(AVOIDED, filtered, avoid(filtered, names)) if names else None
 
 
-class StartingKubelets(Objector):
+class AwaitedKubelets(Objector):
     """Objects to nodes whose kubelets are stopped or starting: bind refuses a pod there that they would align.
 
-    If no other node is feasible, the answer is an error: kube-scheduler then tries the pod again after its back-off. A
-    refusal could let it wait for minutes, or evict other pods in vain. The pod's nominated node is not left out.
+    If no other node is feasible, or ended pods that a kubelet still counts keep the last nodes from the pod, the answer
+    is an error: kube-scheduler then tries the pod again after its back-off. It has seen the end of these pods, so after
+    a refusal it could let the pod wait for five minutes, or evict others in vain. The pod's nominated node is not left
+    out, and an error would clear a nomination.
     """
 
     def __init__(self, cluster: NodeStore, link: ApiServerLink, clock: Callable[[], float]) -> None:
         self._cluster, self._link, self._clock = cluster, link, clock
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
-        """The result without these nodes.
-
-        Raises:
-            NotReadyError: no other node is feasible, and this extender binds.
-        """
+        """The result without these nodes; as an error if no other node is feasible, and this extender binds."""
         now = self._clock()
+        if not filtered.feasible and not call.args.nominated_node and self._still_counts_ended(filtered.refused, now):
+            return Objection(replace(filtered, later=ENDED))
         starting = () if call.answers is None else self._cluster.starting(now)
         if not starting or call.answers is None:
             return None
@@ -92,8 +93,12 @@ class StartingKubelets(Objector):
         if filtered.feasible and not after.feasible:
             if self._link.binder is None:
                 return None
-            raise NotReadyError(NO_OTHER)
+            after = replace(after, later=NO_OTHER)
         return refused_as(STARTING, filtered, after)
+
+    def _still_counts_ended(self, refused: Mapping[str, str], now: float) -> bool:
+        names = (name for name, text in refused.items() if text == RefusalReason.UNSETTLED.text)
+        return any(self._cluster.pods_of(name).ledger.released_later(now) for name in names)
 
     def kept_nodes(self, _known: KnownPod, _pod: Pod) -> Collection[str]:
         """The nodes whose kubelets are stopped or starting."""
