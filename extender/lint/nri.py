@@ -15,7 +15,7 @@ from extender.lint.finding import Finding, found
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_taking import discover
 from extender.nri.events import set_up
-from extender.nri.globs import PatternError, glob_match
+from extender.nri.globs import PatternError, regex_of
 from extender.nri.machine import CPU, DRAM, MemoryNode, NriMachine
 from extender.wire.errors import WireError
 from extender.wire.nri_annotations import FaultKind, annotation_faults
@@ -99,7 +99,7 @@ def _assumed(config: PolicyConfig) -> NriMachine | None:
 def _traps(spec: Located, context: Context) -> Iterator[Finding]:
     for place in spec.items("reservedPoolNamespaces"):
         try:
-            glob_match(str(place.value), "")
+            regex_of(str(place.value))
         except PatternError:
             why = f"{place.value!r} is malformed: neither it nor any pattern after it matches a namespace"
             yield found("nri-namespace-pattern", place, why, "correct the pattern")

@@ -16,7 +16,7 @@ from extender.nri.books import Books, Grant, Setup
 from extender.nri.config import LEVELS, PolicyConfig, PolicyStartError, divide_cpus
 from extender.nri.cpu_taking import CPUTopology
 from extender.nri.estimates import estimate, resized
-from extender.nri.globs import PatternError, glob_match
+from extender.nri.globs import PatternError, regex_of
 from extender.nri.hints import container_hints
 from extender.nri.machine import PMEM
 from extender.nri.objects import ContainerDevice, NriContainer, NriPod, RuntimeResources
@@ -83,7 +83,7 @@ def set_up(topology: CPUTopology, config: PolicyConfig) -> Setup:
     tree = build_pools(topology.machine, share)
     try:
         for pattern in config.controllable_interrupts:
-            glob_match(pattern, "0")
+            regex_of(pattern)
     except PatternError:
         raise PolicyStartError("controllableInterrupts has a malformed pattern") from None
     return Setup(

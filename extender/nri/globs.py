@@ -1,45 +1,29 @@
-"""Glob patterns, as Go's `filepath.Match` decides them, in time that grows with the lengths and not with their product.
+"""Glob patterns, as Go's `filepath.Match` decides them, by way of regular expressions.
 
-A pattern is read as parts between stars. Like Go, each part after a star is taken at the first place where it fits, and
-a star matches no `/`, while a class may. So no place is tried twice, and a part with classes or `?` looks for all of
-its places at once, as the bits of one int.
+Like Go, each part between two stars is taken at the first place where it fits, and never tried at a later one: it is an
+atomic group. A star matches no `/`, while a class may.
 
 Text beyond ASCII is matched by characters. Go lets a star end within a character, which is not followed.
 """
 
-from dataclasses import dataclass
+import re
 from typing import Final
 
 from extender.kubelet.budget import UNLIMITED, Budget
+from extender.kubelet.caches import remembered
 
-_READ_A_STEP: Final = 2
-"""This many characters of a pattern are read in about the time of a step."""
-_COMPARED_A_STEP: Final = 8
-"""This many characters and ranges of a part are compared with one character in about the time of a step."""
-_FOUND_A_STEP: Final = 1_024
-"""This many characters that a search for plain text passes take at most as long as a step."""
-_BITS_A_STEP: Final = 4_096
-"""This many bits of the places of a part take about as long as a step for each character of the text."""
-
-_Ranges = tuple[tuple[str, str], ...]
-_Item = str | tuple[bool, _Ranges]
-"""One character of the text: this one, or (negated, accepted ranges); no ranges: `?`."""
+_STEPS_A_CHARACTER: Final = 2
+"""Of a pattern, which is remembered once it was read."""
+_STEPS_A_CHARACTER_OF_A_LONG_ONE: Final = 32
+_COMPARED_A_STEP: Final = 256
+"""This many comparisons take at most as long as a step. There are at most as many as the product of the lengths."""
+_LONG: Final = 256
+"""Characters of a pattern of which few are remembered."""
+_STAR: Final = "[^/]*"
 
 
 class PatternError(ValueError):
     """A glob pattern is malformed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _GlobPart:
-    """What is between two stars. `plain`: the text that it stands for; None if it has classes or `?`.
-
-    `size`: its characters and ranges.
-    """
-
-    items: list[_Item]
-    plain: str | None
-    size: int
 
 
 def glob_match(pattern: str, text: str, budget: Budget = UNLIMITED) -> bool:
@@ -47,114 +31,58 @@ def glob_match(pattern: str, text: str, budget: Budget = UNLIMITED) -> bool:
 
     Raises:
         PatternError: the pattern is malformed.
-        BudgetError: matching takes more steps than *budget* has.
+        BudgetError: matching can take more steps than *budget* has.
     """
-    budget.spend(1 + len(pattern) // _READ_A_STEP)
-    first, *others = _parts(pattern)
-    if sum(len(part.items) for part in (first, *others)) > len(text) or not _fits(first, text, 0, budget):
-        return False
-    at = len(first.items)
-    if not others:
-        return at == len(text)
-    slash = _next_slash(text, at)
-    for part in others[:-1]:
-        at = _end_of_next(part, text, at, slash, budget)
-        if at < 0:
-            return False
-        slash = slash if at <= slash else _next_slash(text, at)
-    start = len(text) - len(others[-1].items)
-    return at <= start <= slash and _fits(others[-1], text, start, budget)
+    steps = _STEPS_A_CHARACTER if len(pattern) <= _LONG else _STEPS_A_CHARACTER_OF_A_LONG_ONE
+    budget.spend(1 + len(pattern) * steps + len(pattern) * len(text) // _COMPARED_A_STEP)
+    return _compiled(pattern).fullmatch(text) is not None
 
 
-def _next_slash(text: str, at: int) -> int:
-    """Where a part may start at most after a star at *at*."""
-    slash = text.find("/", at)
-    return len(text) if slash < 0 else slash
+@remembered(512, 16, lambda pattern: len(pattern) > _LONG)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(regex_of(pattern))
 
 
-def _fits(part: _GlobPart, text: str, start: int, budget: Budget) -> bool:
-    """Whether the part is in *text* at *start*; the text is long enough."""
-    budget.spend(part.size // _COMPARED_A_STEP)
-    if part.plain is not None:
-        return text.startswith(part.plain, start)
-    return all(map(_accepts, part.items, text[start:]))
-
-
-def _end_of_next(part: _GlobPart, text: str, at: int, slash: int, budget: Budget) -> int:
-    """The end of the part's first place after a star at *at*, which starts at *slash* at most; -1 if there is none."""
-    length = len(part.items)
-    stop = min(slash + length, len(text))
-    if part.plain is not None:
-        start = text.find(part.plain, at, stop)
-        end = start if start < 0 else start + length
-        budget.spend(1 + ((stop if end < 0 else end) - at) // _FOUND_A_STEP)
-        return end
-    accepting: dict[str, int] = {}
-    begun, is_end = 0, 1 << (length - 1)
-    for position in range(at, stop):
-        char = text[position]
-        budget.spend(1 + length // _BITS_A_STEP)
-        bits = accepting.get(char)
-        if bits is None:
-            budget.spend(part.size // _COMPARED_A_STEP)
-            accepted = "".join("1" if _accepts(item, char) else "0" for item in reversed(part.items))
-            bits = accepting[char] = int(accepted, 2)
-        begun = (begun << 1 | 1) & bits
-        if begun & is_end:
-            return position + 1
-    return -1
-
-
-def _accepts(item: _Item, char: str) -> bool:
-    if isinstance(item, str):
-        return item == char
-    negated, ranges = item
-    if not ranges:
-        return char != "/"
-    return any(low <= char <= high for low, high in ranges) != negated
-
-
-def _parts(pattern: str) -> list[_GlobPart]:
-    """The parts between stars, one more than there are stars in a row; each can be empty only at the ends."""
-    parts: list[list[_Item]] = [[]]
-    at, was_star = 0, False
+def regex_of(pattern: str) -> str:
+    """The regular expression of a glob; raises PatternError."""
+    parts: list[list[str]] = [[]]
+    at = 0
     while at < len(pattern):
         char = pattern[at]
         if char == "*":
-            if not was_star:
-                parts.append([])
-            was_star, at = True, at + 1
-            continue
-        was_star = False
-        if char == "?":
-            item: _Item = (False, ())
+            parts.append([])
+            at += 1
+        elif char == "?":
+            parts[-1].append("[^/]")
             at += 1
         elif char == "[":
             item, at = _char_class(pattern, at + 1)
+            parts[-1].append(item)
         else:
-            item, at = _literal(pattern, at, in_class=False)
-        parts[-1].append(item)
-    return list(map(_part, parts))
+            literal, at = _literal(pattern, at, in_class=False)
+            parts[-1].append(re.escape(literal))
+    first, *others = map("".join, parts)
+    if not others:
+        return first
+    between = "".join(f"(?>{_STAR}?{part})" for part in others[:-1] if part)
+    return f"{first}{between}{_STAR}{others[-1]}"
 
 
-def _part(items: list[_Item]) -> _GlobPart:
-    plain = [item for item in items if isinstance(item, str)]
-    size = sum(1 if isinstance(item, str) else 1 + len(item[1]) for item in items)
-    return _GlobPart(items, "".join(plain) if len(plain) == len(items) else None, size)
-
-
-def _char_class(pattern: str, at: int) -> tuple[tuple[bool, _Ranges], int]:
+def _char_class(pattern: str, at: int) -> tuple[str, int]:
+    """The regular expression of a class, and where the pattern goes on; *at*: after its bracket."""
     negated = pattern[at : at + 1] == "^"
     at += negated
     ranges: list[tuple[str, str]] = []
-    while True:
-        if pattern[at : at + 1] == "]" and ranges:
-            return (negated, tuple(ranges)), at + 1
+    while pattern[at : at + 1] != "]" or not ranges:
         low, at = _literal(pattern, at, in_class=True)
         high = low
         if pattern[at : at + 1] == "-":
             high, at = _literal(pattern, at + 1, in_class=True)
         ranges.append((low, high))
+    accepted = "".join(f"{re.escape(low)}-{re.escape(high)}" for low, high in ranges if low <= high)
+    if not accepted:
+        return r"[\s\S]" if negated else r"[^\s\S]", at + 1
+    return f"[{'^' if negated else ''}{accepted}]", at + 1
 
 
 def _literal(pattern: str, at: int, *, in_class: bool) -> tuple[str, int]:
