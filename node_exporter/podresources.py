@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from node_exporter.files import describe, is_hidden, is_there
-from node_exporter.message_size import check_elements
 from node_exporter.observation import DeviceNuma, ListedPod, PodResources
 from node_exporter.report import Problem, ReportedContainer, ReportedMemoryBlock
 
@@ -32,10 +31,6 @@ DEADLINE_SECONDS = 5.0
 MAX_MESSAGE_BYTES = 4 << 20
 """Limit for one reply. A device costs about 70 bytes for each of its NUMA nodes, a container about 50:
 500 containers and 10,000 devices are 1 MB. A larger reply is RESOURCE_EXHAUSTED, a problem of the report."""
-MAX_ELEMENTS = 150_000
-"""Limit on fields and CPU ids of one reply. 10,000 devices are 60,000."""
-UNCOUNTED_BYTES = 64 << 10
-"""A reply below this size cannot cost much, and most are below it."""
 
 
 class PodResourcesClient:
@@ -96,15 +91,12 @@ class PodResourcesClient:
             self._channel = None
 
     def _call(self, method: str, request: "Message", kind: type[Answer]) -> Answer:
-        call: grpc.UnaryUnaryMultiCallable[Message, bytes] = self._connected().unary_unary(
+        call: grpc.UnaryUnaryMultiCallable[Message, Answer] = self._connected().unary_unary(
             f"{SERVICE}/{method}",
             request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=bytes,
+            response_deserializer=kind.FromString,
         )
-        content = call(request, timeout=self._deadline)
-        if len(content) > UNCOUNTED_BYTES:
-            check_elements(content, kind.DESCRIPTOR, MAX_ELEMENTS)
-        return kind.FromString(content)
+        return call(request, timeout=self._deadline)
 
     def _connected(self) -> "grpc.Channel":
         import grpc  # noqa: PLC0415
