@@ -1,7 +1,6 @@
 """Names of fields, for configurations that are read strictly or in which a misspelling is not noticed.
 
-Source: k8s.io/kube-scheduler/config/v1/types.go, k8s.io/kubelet/config/v1beta1/types.go,
-containers/nri-plugins config/crd/bases/config.nri_topologyawarepolicies.yaml.
+Source: k8s.io/kube-scheduler/config/v1/types.go, k8s.io/kubelet/config/v1beta1/types.go.
 """
 
 import difflib
@@ -39,15 +38,6 @@ KUBELET_NEIGHBOURS: Final = frozenset({
     "cpuCFSQuota", "cpuCFSQuotaPeriod", "memorySwap", "memoryThrottlingFactor",
 })  # fmt: skip
 """Real fields with names similar to one of those."""
-
-NRI_POLICY: Final = frozenset({
-    "pinCPU", "pinMemory", "preferIsolatedCPUs", "preferSharedCPUs", "colocatePods", "colocateNamespaces",
-    "reservedPoolNamespaces", "availableResources", "reservedResources", "defaultCPUPriority", "unlimitedBurstable",
-    "schedulingClasses", "namespaceSchedulingClasses", "podQoSSchedulingClasses", "cpuClasses", "sharedPoolCPUClass",
-    "reservedPoolCPUClass", "defaultExclusiveCPUClass", "controllableInterrupts", "control", "log", "instrumentation",
-    "agent",
-})  # fmt: skip
-"""The spec of a TopologyAwarePolicy (config.nri/v1alpha1)."""
 
 
 def meant(name: str, known: Iterable[str], cutoff: float = 0.8) -> str | None:

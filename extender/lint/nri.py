@@ -19,6 +19,7 @@ from extender.nri.globs import PatternError, regex_of
 from extender.nri.machine import CPU, DRAM, MemoryNode, NriMachine
 from extender.wire.errors import WireError
 from extender.wire.nri_annotations import FaultKind, annotation_faults
+from extender.wire.nri_options import OPTIONS
 from extender.wire.nri_scenarios import config_from_json
 
 KIND: Final = "TopologyAwarePolicy"
@@ -53,8 +54,8 @@ def lint_policy_config(document: Located, context: Context) -> Iterator[Finding]
     if spec is None or not isinstance(spec.value, dict):
         yield found("nri-config-invalid", document.near("spec"), "there is no spec", "write the settings below spec")
         return
-    for key in spec.entries().keys() - fields.NRI_POLICY:
-        near = fields.meant(key, fields.NRI_POLICY)
+    for key in spec.entries().keys() - OPTIONS.keys():
+        near = fields.meant(key, OPTIONS)
         fix = f"write {near}" if near else "remove it"
         yield found("nri-field-misspelled", spec.near(key), f"{key!r} is not a setting of the policy", fix)
     yield from _start(spec)

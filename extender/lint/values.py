@@ -1,34 +1,20 @@
 """Readers for values in configurations: durations, URLs, environment variables."""
 
 import ipaddress
-import re
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from extender.lint.documents import Located
+from extender.nri.text import parse_duration
 
-_DURATION: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)")
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TRUE: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 
 def go_seconds(value: object) -> float | None:
     """A Go duration (`1m30s`, `0`) in seconds. None if it is not one."""
-    if value == "0":
-        return 0.0
-    if not isinstance(value, str) or not value:
-        return None
-    parts = _DURATION.findall(value)
-    if "".join(parts) != value or any(part[0] in "+-" for part in parts[1:]):
-        return None
-    sign = -1.0 if value[0] == "-" else 1.0
-    return sign * sum(_part_seconds(part.lstrip("+-")) for part in parts)
-
-
-def _part_seconds(part: str) -> float:
-    unit = part.lstrip("0123456789.")
-    return float(part[: -len(unit)]) * _UNITS[unit]
+    nanoseconds = parse_duration(value) if isinstance(value, str) else None
+    return None if nanoseconds is None else nanoseconds / 10**9
 
 
 def is_number(text: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TypeAlias
 
-from extender.kubelet.budget import MAX_STEPS, Budget, BudgetError
+from extender.kubelet.budget import Budget
 from extender.nri.books import Grant
 from extender.nri.estimates import oom_score_adj, runtime_resources
 from extender.nri.events import NewContainer, Node, create, remove, run_pod, stop
@@ -30,19 +30,17 @@ class NriContainerKind(Enum):
 
 
 class NriReason(StrEnum):
-    """Why a pod would not run. All but the first two leave the pod in `CreateContainerError`.
+    """Why a pod would not run. All but the first one leave the pod in `CreateContainerError`.
 
     CRASH: the plugin's process would end. The runtime then creates containers without it.
     """
 
-    KUBELET = "KubeletRefuses"
     CRASH = "NRIPluginCrash"
     NO_CPU = "NRINotEnoughCPU"
     NO_MEMORY = "NRINotEnoughMemory"
     STRICT_HINT = "NRIStrictTopologyHint"
     STRICT_ISOLATION = "NRINotEnoughIsolatedCPUs"
     ANNOTATION = "NRIBadAnnotation"
-    TOO_LONG = "NRIReplayTooLong"
 
 
 _REASONS: Mapping[NriRefusal, NriReason] = {
@@ -109,27 +107,6 @@ class NriVerdict:
     container: str = ""
     detail: str = ""
     refusal: NriRefusal | None = None
-
-
-def admit_nri(
-    node: Node,
-    pod: NriPod,
-    containers: Sequence[UnplacedContainer],
-    *,
-    kubelet_refusal: str = "",
-    budget: Budget | None = None,
-) -> NriVerdict:
-    """Create the containers of *pod* on *node*.
-
-    *kubelet_refusal*: why the kubelet's own managers refuse the pod, "" if they admit it or do not run. They decide
-    first, when the kubelet admits the pod.
-    """
-    if kubelet_refusal:
-        return NriVerdict(node, (), NriReason.KUBELET, detail=kubelet_refusal)
-    try:
-        return place_pod(node, pod, containers, budget or Budget(MAX_STEPS))
-    except BudgetError as error:
-        return NriVerdict(node, (), NriReason.TOO_LONG, detail=str(error))
 
 
 def place_pod(node: Node, pod: NriPod, containers: Sequence[UnplacedContainer], budget: Budget) -> NriVerdict:

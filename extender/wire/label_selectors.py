@@ -4,19 +4,19 @@ Parts of a wrong type count as missing: the API server has checked what comes fr
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 Json = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelRequirement:
+class LabelRequirement(Struct, frozen=True, kw_only=True):
     """One `matchExpressions` term, of pods or of nodes. `operator` as in the API: `Gt` and `Lt` have one value."""
 
-    key: str
+    key: str = ""
     operator: str
-    values: frozenset[str]
+    values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Whether *labels* meet it. An unknown operator is never met."""

@@ -4,12 +4,13 @@ Source: config/crd/bases/config.nri_topologyawarepolicies.yaml of containers/nri
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 MAX_SHOWN: Final = 5
 _ANY: Final = None
 """Any value, or an object whose keys are free."""
-_OPTIONS: Final[Mapping[str, object]] = {
+OPTIONS: Final[Mapping[str, object]] = {
     "agent": {"nodeResourceTopology": _ANY, "podResourceAPI": _ANY},
     "control": _ANY,
     "cpuClasses": dict.fromkeys(
@@ -37,12 +38,7 @@ _OPTIONS: Final[Mapping[str, object]] = {
 
 def unknown_options(spec: Mapping[str, object]) -> list[str]:
     """The first `MAX_SHOWN` options of *spec* that are not known, with the path to each."""
-    found = []
-    for name in _unknown(spec, _OPTIONS, ""):
-        found.append(name)
-        if len(found) == MAX_SHOWN:
-            break
-    return found
+    return list(islice(_unknown(spec, OPTIONS, ""), MAX_SHOWN))
 
 
 def _unknown(spec: object, known: Mapping[str, object], path: str) -> Iterator[str]:

@@ -31,16 +31,11 @@ _UNREAD: Final = {
 }
 
 
-class NodeRequirement(msgspec.Struct, frozen=True, kw_only=True):
+class NodeRequirement(LabelRequirement, frozen=True):
     """One condition on a label (for `match_fields`, on the node's name)."""
 
-    key: str = ""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: Annotated[list[str], Meta(max_length=_MOST)] = []
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* meet it."""
-        return LabelRequirement(key=self.key, operator=self.operator, values=frozenset(self.values)).holds(labels)
+    values: Annotated[frozenset[str], Meta(max_length=_MOST)] = frozenset()
 
 
 class NodeTerm(msgspec.Struct, frozen=True):

@@ -1,17 +1,18 @@
 """A pod's containers in their order, and the pools as the policy compares them (docs/nri-topology-aware.md)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from extender.kubelet.budget import Budget
+from extender.kubelet.budget import MAX_STEPS, Budget
 from extender.kubelet.sets import format_list
 from extender.nri.admission import (
     NriContainerKind,
     NriReason,
     NriVerdict,
     UnplacedContainer,
-    admit_nri,
+    place_pod,
 )
 from extender.nri.comparison import explain_pools
 from extender.nri.config import LEVELS, PolicyConfig
@@ -39,6 +40,10 @@ def guaranteed(name: str, milli: int, kind: NriContainerKind = NriContainerKind.
     return UnplacedContainer(name, kind, milli, milli, 100 * MIB, 100 * MIB)
 
 
+def admit(node: Node, pod: NriPod, containers: Sequence[UnplacedContainer]) -> NriVerdict:
+    return place_pod(node, pod, containers, Budget(MAX_STEPS))
+
+
 def places(verdict: NriVerdict) -> list[tuple[str, str]]:
     return [(placed.pool, format_list(placed.pins.cpus or 0)) for placed in verdict.placed]
 
@@ -47,7 +52,7 @@ def test_the_worked_trace_of_the_policy() -> None:
     """Four Guaranteed pods of 1 to 4 CPUs on two packages with two NUMA nodes each (E/n4c16/test01)."""
     node, found = node_of(), []
     for cpus in (1, 2, 3, 4):
-        verdict = admit_nri(node, pod_named(f"p{cpus}"), [guaranteed("app", 1000 * cpus)])
+        verdict = admit(node, pod_named(f"p{cpus}"), [guaranteed("app", 1000 * cpus)])
         node = verdict.node
         found += places(verdict)
 
@@ -63,11 +68,11 @@ def test_the_rest_of_the_trace_and_the_zones_after_it() -> None:
     """The same node with `colocatePods`: two BestEffort containers of a pod, and a Burstable one (section 18.1)."""
     node = node_of(config=replace(CONFIG, colocate_pods=True))
     for cpus in (1, 2, 3, 4):
-        node = admit_nri(node, pod_named(f"p{cpus}"), [guaranteed("app", 1000 * cpus)]).node
+        node = admit(node, pod_named(f"p{cpus}"), [guaranteed("app", 1000 * cpus)]).node
 
-    both = admit_nri(node, pod_named("e", QoS.BEST_EFFORT), [UnplacedContainer("a"), UnplacedContainer("b")])
+    both = admit(node, pod_named("e", QoS.BEST_EFFORT), [UnplacedContainer("a"), UnplacedContainer("b")])
     burstable = UnplacedContainer("app", cpu_request_milli=1000, cpu_limit_milli=2000, memory_limit_bytes=200 * MIB)
-    last = admit_nri(both.node, pod_named("b", QoS.BURSTABLE), [burstable])
+    last = admit(both.node, pod_named("b", QoS.BURSTABLE), [burstable])
 
     assert places(both) == [("NUMA node #0", "1"), ("NUMA node #0", "1")]
     assert places(last) == [("NUMA node #2", "10-11")]
@@ -84,9 +89,9 @@ def test_an_unlimited_burstable_container_goes_to_its_level_only_with_a_memory_l
     config = replace(CONFIG, unlimited_burstable="package")
     burstable = UnplacedContainer("app", cpu_request_milli=1000, memory_request_bytes=100 * MIB)
 
-    without = admit_nri(node_of(config=config), pod_named("p", QoS.BURSTABLE), [burstable])
+    without = admit(node_of(config=config), pod_named("p", QoS.BURSTABLE), [burstable])
     limited = replace(burstable, memory_limit_bytes=200 * MIB)
-    with_limit = admit_nri(node_of(config=config), pod_named("p", QoS.BURSTABLE), [limited])
+    with_limit = admit(node_of(config=config), pod_named("p", QoS.BURSTABLE), [limited])
 
     assert LEVELS["package"] == 2
     assert [placed.pool for placed in without.placed] == ["root"]
@@ -100,7 +105,7 @@ def test_init_containers_give_back_what_they_had_and_sidecars_keep_it() -> None:
         guaranteed("proxy", 1000, NriContainerKind.SIDECAR),
     ]
 
-    verdict = admit_nri(node_of(), pod_named("p"), containers)
+    verdict = admit(node_of(), pod_named("p"), containers)
 
     assert verdict.reason is None
     assert [placed.name for placed in verdict.placed] == ["prepare", "proxy", "app"]
@@ -113,7 +118,7 @@ def test_init_containers_give_back_what_they_had_and_sidecars_keep_it() -> None:
 def test_a_pod_of_which_one_container_is_refused_keeps_what_the_others_have() -> None:
     node = node_of()
 
-    verdict = admit_nri(node, pod_named("p"), [guaranteed("first", 8000), guaranteed("second", 9000)])
+    verdict = admit(node, pod_named("p"), [guaranteed("first", 8000), guaranteed("second", 9000)])
 
     assert (verdict.reason, verdict.container) == (NriReason.NO_CPU, "second")
     assert "can't" in verdict.detail
@@ -135,25 +140,13 @@ def test_a_pod_of_which_one_container_is_refused_keeps_what_the_others_have() ->
     ],
 )  # fmt: skip
 def test_reasons_are_a_closed_set(pod: NriPod, container: UnplacedContainer, reason: NriReason) -> None:
-    assert admit_nri(node_of(), pod, [container]).reason is reason
-
-
-def test_the_kubelet_decides_first() -> None:
-    verdict = admit_nri(node_of(), pod_named("p"), [guaranteed("app", 1000)], kubelet_refusal="TopologyAffinityError")
-
-    assert (verdict.reason, verdict.detail, verdict.placed) == (NriReason.KUBELET, "TopologyAffinityError", ())
-
-
-def test_a_replay_that_takes_too_long_is_a_verdict() -> None:
-    verdict = admit_nri(node_of(), pod_named("p"), [guaranteed("app", 1000)], budget=Budget(3))
-
-    assert (verdict.reason, verdict.placed) == (NriReason.TOO_LONG, ())
+    assert admit(node_of(), pod, [container]).reason is reason
 
 
 def test_pools_are_explained_best_first_with_the_rule_that_decided() -> None:
     rows = explain_pools(node_of(), pod_named("p"), guaranteed("app", 2000))
 
-    assert rows[0].pool == admit_nri(node_of(), pod_named("p"), [guaranteed("app", 2000)]).placed[0].pool
+    assert rows[0].pool == admit(node_of(), pod_named("p"), [guaranteed("app", 2000)]).placed[0].pool
     assert rows[0].lost_by is PoolRule.USED
     assert {row.pool: row.lost_by for row in rows[1:]} == {
         "root": PoolRule.MEMORY_NODES,
@@ -177,7 +170,7 @@ def test_a_pool_whose_last_isolated_cpu_fits_wins_by_other_rules_than_capacity()
     rows = explain_pools(node, pod_named("p", require_isolated_cpus="true"), guaranteed("app", 1000))
     while rows[0].isolated_left > 0:
         pod = pod_named(f"p{number}", require_isolated_cpus="true")
-        node, number = admit_nri(node, pod, [guaranteed("app", 1000)]).node, number + 1
+        node, number = admit(node, pod, [guaranteed("app", 1000)]).node, number + 1
         rows = explain_pools(node, pod_named("p", require_isolated_cpus="true"), guaranteed("app", 1000))
 
     assert rows[0].isolated_left == 0
@@ -191,4 +184,4 @@ def test_reserved_containers_are_placed_without_looking_at_pools() -> None:
     pod = pod_named("p", prefer_reserved_cpus="true")
 
     assert explain_pools(node_of(), pod, guaranteed("app", 100)) == ()
-    assert [placed.pool for placed in admit_nri(node_of(), pod, [guaranteed("app", 100)]).placed] == ["root"]
+    assert [placed.pool for placed in admit(node_of(), pod, [guaranteed("app", 100)]).placed] == ["root"]

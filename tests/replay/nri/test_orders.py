@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from itertools import permutations
 
-from extender.kubelet.budget import UNLIMITED, Budget
-from extender.nri.admission import UnplacedContainer, admit_nri
+from extender.kubelet.budget import MAX_STEPS, UNLIMITED, Budget
+from extender.nri.admission import UnplacedContainer, place_pod
 from extender.nri.objects import QoS
 from extender.nri.orders import MAX_PLACEMENTS, MAX_RESULTS, MAX_SEARCH_STEPS, Results, explore
 from extender.nri.restarts import restart
@@ -94,9 +94,8 @@ def test_all_orders_share_one_budget() -> None:
 def test_a_restart_with_many_containers_has_a_first_answer_within_its_steps() -> None:
     node = node_of()
     for number in range(60):
-        node = admit_nri(
-            node, pod_named(f"p{number}", QoS.BURSTABLE), [UnplacedContainer("app", cpu_request_milli=50)]
-        ).node
+        pod, containers = pod_named(f"p{number}", QoS.BURSTABLE), [UnplacedContainer("app", cpu_request_milli=50)]
+        node = place_pod(node, pod, containers, Budget(MAX_STEPS)).node
     budget = Budget(MAX_SEARCH_STEPS)
 
     found = restart(node, budget=budget)
