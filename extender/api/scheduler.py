@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from extender.api.http.bodies import json_body
 from extender.api.http.problems import documented, problem
+from extender.api.http.replies import described
 from extender.api.scheduler_call import CallFailure, Lap, VerbCall
 from extender.observability.metrics import Metrics
 from extender.scheduling.binder import PodBound
@@ -101,7 +102,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         FILTER,
         name="filter",
         description="The extender's `filterVerb`. Always status 200; if the call failed, the reason is in `Error`.",
-        responses={200: {"model": ExtenderFilterResult}},
+        responses={200: described(ExtenderFilterResult)},
         openapi_extra=json_body("ExtenderArgs"),
         summary="Which candidates would admit the pod",
     )(endpoints.filter_)
@@ -110,7 +111,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         name="prioritize",
         description="The extender's `prioritizeVerb`. A failed call gets a status other than 200.",
         responses={
-            200: {"model": list[HostPriority]},
+            200: described(HostPriority, is_list=True),
             **documented(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -125,7 +126,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         BIND,
         name="bind",
         description="The extender's `bindVerb`. Always status 200; if the pod was not bound, the reason is in `Error`.",
-        responses={200: {"model": ExtenderBindingResult}},
+        responses={200: described(ExtenderBindingResult)},
         openapi_extra=json_body("ExtenderBindingArgs"),
         summary="Bind the pod, if the node's kubelet would admit it now",
     )(endpoints.bind)

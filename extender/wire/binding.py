@@ -3,12 +3,10 @@
 from typing import Annotated, Final
 
 import msgspec
-import orjson
 from msgspec import Meta
-from pydantic import BaseModel
 
+from extender.wire.replies import about
 from extender.wire.typed import decoded
-from extender.wire.validation import doc
 
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 _UID = Annotated[
@@ -25,10 +23,10 @@ class ExtenderBindingArgs(msgspec.Struct, frozen=True):
     Node: _Name
 
 
-class ExtenderBindingResult(BaseModel):
+class ExtenderBindingResult(msgspec.Struct):
     """The reply of bind."""
 
-    Error: Annotated[str, doc("Why the pod was not bound. Empty if it was.")]
+    Error: Annotated[str, about("Why the pod was not bound. Empty if it was.")]
 
 
 _ARGS: Final = msgspec.json.Decoder(ExtenderBindingArgs)
@@ -41,4 +39,4 @@ def parse_binding(body: bytes) -> ExtenderBindingArgs:
 
 def binding_reply(error: str) -> bytes:
     """The reply, with status 200. *error* empty: the pod is bound."""
-    return orjson.dumps({"Error": error})
+    return msgspec.json.encode(ExtenderBindingResult(error))

@@ -12,17 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-import orjson
-from pydantic import Field
+import msgspec
+from msgspec import Meta
 
 from extender.replay.pod import Pod
 from extender.wire.deep_json import load_deep_json
-from extender.wire.errors import WireError, shown
-from extender.wire.fields import MAX_TEXT, integer_at, object_at
+from extender.wire.errors import WireError
+from extender.wire.fields import MAX_TEXT, object_at
 from extender.wire.pods import pod_from_json
-from extender.wire.scheduler import GoModel, KubernetesObject, nominated_node_of, priority_of
+from extender.wire.replies import about
+from extender.wire.scheduler import KubernetesObject, nominated_node_of, priority_of
 from extender.wire.times import unix_seconds
-from extender.wire.validation import doc
+from extender.wire.typed import converted
 
 NEVER: Final = "Never"
 """The `preemptionPolicy` of a pod that never preempts."""
@@ -71,106 +72,109 @@ def parse_preemption(body: bytes) -> PreemptionArgs:
     Raises:
         WireError: not JSON, no pod, neither form, or a part of the wrong type.
     """
-    document = object_at(load_deep_json(body), "")
-    pod = pod_from_json(document.get("Pod"), "Pod")
-    manifest = object_at(document.get("Pod"), "Pod")
-    spec = object_at(manifest.get("spec"), "Pod.spec")
-    full, meta = document.get("NodeNameToVictims"), document.get("NodeNameToMetaVictims")
-    if full is None and meta is None:
+    args = converted(load_deep_json(body), ExtenderPreemptionArgs, "")
+    nodes = args.NodeNameToMetaVictims if args.NodeNameToVictims is None else args.NodeNameToVictims
+    if nodes is None:
         raise WireError("NodeNameToMetaVictims", "neither NodeNameToVictims nor NodeNameToMetaVictims is given")
-    name = "NodeNameToMetaVictims" if full is None else "NodeNameToVictims"
-    nodes = object_at(meta if full is None else full, name)
+    pod = pod_from_json(args.Pod, "Pod")
     return PreemptionArgs(
         pod=pod,
-        priority=priority_of(manifest, "Pod"),
-        may_preempt=spec.get("preemptionPolicy") != NEVER,
-        nominated_node=nominated_node_of(manifest, "Pod"),
-        proposals={node: _proposal(value, f"{name}[{node!r}]", full=full is not None) for node, value in nodes.items()},
+        priority=priority_of(args.Pod, "Pod"),
+        may_preempt=object_at(args.Pod.get("spec"), "Pod.spec").get("preemptionPolicy") != NEVER,
+        nominated_node=nominated_node_of(args.Pod, "Pod"),
+        proposals={node: _proposal(victims) for node, victims in nodes.items()},
     )
 
 
-def _proposal(value: object, path: str, *, full: bool) -> Proposal:
-    document = object_at(value, path)
-    entries = document.get("Pods")
-    if entries is None:
-        entries = []
-    if not isinstance(entries, list):
-        raise WireError(f"{path}.Pods", f"a list is expected, not {shown(entries)}")
-    violations = integer_at(document.get("NumPDBViolations"), f"{path}.NumPDBViolations")
-    if violations < 0:
-        raise WireError(f"{path}.NumPDBViolations", f"{violations} is negative")
-    if not full:
-        uids = [
-            _uid(object_at(e, f"{path}.Pods[{i}]").get("UID"), f"{path}.Pods[{i}].UID") for i, e in enumerate(entries)
-        ]
-        return Proposal(victims=tuple(dict.fromkeys(uids)), violations=violations)
-    described = {pod.uid: pod for pod in (_described(e, f"{path}.Pods[{i}]") for i, e in enumerate(entries))}
-    return Proposal(victims=tuple(described), described=described, violations=violations)
-
-
-def _described(value: object, path: str) -> DescribedPod:
-    pod = object_at(value, path)
-    metadata, spec = object_at(pod.get("metadata"), f"{path}.metadata"), object_at(pod.get("spec"), f"{path}.spec")
-    status = pod.get("status")
-    return DescribedPod(
-        uid=_uid(metadata.get("uid"), f"{path}.metadata.uid"),
-        priority=integer_at(spec.get("priority"), f"{path}.spec.priority"),
-        started_at=unix_seconds(status.get("startTime")) if isinstance(status, dict) else None,
-        terminating=metadata.get("deletionTimestamp") is not None,
-    )
-
-
-def _uid(value: object, path: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
-        raise WireError(path, "missing" if value is None else f"a UID is expected, not {shown(value)}")
-    return value
+def _proposal(victims: "Victims | MetaVictims") -> Proposal:
+    if isinstance(victims, MetaVictims):
+        uids = dict.fromkeys(pod.UID for pod in victims.Pods or ())
+        return Proposal(victims=tuple(uids), violations=victims.NumPDBViolations)
+    described = {
+        pod.metadata.uid: DescribedPod(
+            uid=pod.metadata.uid,
+            priority=pod.spec.priority or 0,
+            started_at=unix_seconds(pod.status.start_time) if pod.status else None,
+            terminating=pod.metadata.deletion_timestamp is not None,
+        )
+        for pod in victims.Pods or ()
+    }
+    return Proposal(victims=tuple(described), described=described, violations=victims.NumPDBViolations)
 
 
 def preemption_reply(plans: Mapping[str, tuple[Sequence[str], int]]) -> bytes:
     """The reply: victims (UIDs, most important first) and violated disruption budgets, by node."""
     nodes = {
-        name: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": violations}
+        name: MetaVictims([MetaPod(uid) for uid in victims], violations)
         for name, (victims, violations) in plans.items()
     }
-    return orjson.dumps({"NodeNameToMetaVictims": nodes})
+    return msgspec.json.encode(ExtenderPreemptionResult(nodes))
 
 
-_Violations = Annotated[int, Field(ge=0, description="Victims that violate a PodDisruptionBudget.")]
+_Violations = Annotated[int, Meta(ge=0, description="Victims that violate a PodDisruptionBudget.")]
+_UID = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, description="`metadata.uid`.")]
 
 
-class MetaPod(GoModel):
+class MetaPod(msgspec.Struct):
     """A victim by its UID."""
 
-    UID: Annotated[str, doc("`metadata.uid`.")]
+    UID: _UID
 
 
-class MetaVictims(GoModel):
+class MetaVictims(msgspec.Struct):
     """The victims of one node, most important first."""
 
-    Pods: Annotated[list[MetaPod] | None, doc("Empty: no victim is needed.")]
+    Pods: Annotated[list[MetaPod] | None, about("Empty: no victim is needed.")] = None
     NumPDBViolations: _Violations = 0
 
 
-class Victims(GoModel):
+class VictimMetadata(msgspec.Struct, rename="camel"):
+    """Of a victim."""
+
+    uid: _UID
+    deletion_timestamp: Annotated[object, about("Null: it is not being deleted.")] = None
+
+
+class VictimSpec(msgspec.Struct):
+    """Of a victim."""
+
+    priority: Annotated[int | None, about("Null counts as 0.")] = None
+
+
+class VictimStatus(msgspec.Struct, rename="camel"):
+    """Of a victim."""
+
+    start_time: Annotated[object, about("When its kubelet saw it, in the format of the API server.")] = None
+
+
+class VictimPod(msgspec.Struct):
+    """A v1.Pod with the parts that are read."""
+
+    metadata: VictimMetadata
+    spec: VictimSpec
+    status: VictimStatus | None = None
+
+
+class Victims(msgspec.Struct):
     """The victims of one node, most important first, as full objects."""
 
-    Pods: Annotated[list[KubernetesObject] | None, doc("v1.Pod objects.")]
+    Pods: Annotated[list[VictimPod] | None, about("v1.Pod objects.")] = None
     NumPDBViolations: _Violations = 0
 
 
-class ExtenderPreemptionArgs(GoModel):
+class ExtenderPreemptionArgs(msgspec.Struct):
     """What kube-scheduler sends to preempt. One of the two maps is null."""
 
-    Pod: Annotated[KubernetesObject, doc("The v1.Pod to schedule.")]
+    Pod: Annotated[KubernetesObject, about("The v1.Pod to schedule.")]
     NodeNameToVictims: Annotated[
-        dict[str, Victims] | None, doc("Candidates by name, if `nodeCacheCapable: false`.")
+        dict[str, Victims] | None, about("Candidates by name, if `nodeCacheCapable: false`.")
     ] = None
     NodeNameToMetaVictims: Annotated[
-        dict[str, MetaVictims] | None, doc("Candidates by name, if `nodeCacheCapable: true`.")
+        dict[str, MetaVictims] | None, about("Candidates by name, if `nodeCacheCapable: true`.")
     ] = None
 
 
-class ExtenderPreemptionResult(GoModel):
+class ExtenderPreemptionResult(msgspec.Struct):
     """The reply of preempt: the nodes on which evicting these victims makes the pod fit."""
 
-    NodeNameToMetaVictims: Annotated[dict[str, MetaVictims], doc("Empty: preemption helps on no node.")]
+    NodeNameToMetaVictims: Annotated[dict[str, MetaVictims], about("Empty: preemption helps on no node.")]

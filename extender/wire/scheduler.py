@@ -3,7 +3,7 @@
 Rules of this file
 - Keys are Go field names, capitalised. Unset lists and maps are null. Pods and nodes inside have their usual keys.
 - The pod of a request stays a plain mapping until `wire.pods` reads it: no model objects on the hot path.
-- The models describe the protocol in the OpenAPI document. Requests are not validated with them.
+- One declaration of a body is its reader or its writer, and its schema in the OpenAPI document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,53 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 import orjson
+from msgspec import Meta
+from msgspec.structs import asdict
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
 from extender.replay.pod import Pod
 from extender.wire.deep_json import load_deep_json
 from extender.wire.errors import WireError, shown
-from extender.wire.fields import Json, integer_at, object_at
+from extender.wire.fields import Json, integer_at
 from extender.wire.groups import Group, group_of
 from extender.wire.pods import pod_from_json
-from extender.wire.validation import doc
+from extender.wire.replies import about
+from extender.wire.typed import converted
+
+KubernetesObject = dict[str, object]
+_Reasons = dict[str, str]
+
+
+class NodeList(msgspec.Struct):
+    """A v1.NodeList."""
+
+    metadata: object = msgspec.field(default_factory=dict)
+    items: Annotated[list[KubernetesObject] | None, about("v1.Node objects.")] = None
+
+
+class ExtenderArgs(msgspec.Struct):
+    """What kube-scheduler sends to filter and prioritize. One of `NodeNames` and `Nodes` is null."""
+
+    Pod: Annotated[KubernetesObject, about("The v1.Pod to schedule.")]
+    Nodes: Annotated[NodeList | None, about("The candidates, if `nodeCacheCapable: false`.")] = None
+    NodeNames: Annotated[list[str] | None, about("Their names, if `nodeCacheCapable: true`.")] = None
+
+
+class ExtenderFilterResult(msgspec.Struct):
+    """The reply of filter. Names are in any order. A refused node is in one of the two maps, with a reason."""
+
+    Nodes: Annotated[NodeList | None, about("Nodes that pass, if `Nodes` were sent.")] = None
+    NodeNames: Annotated[list[str] | None, about("Names of nodes that pass, if `NodeNames` were sent.")] = None
+    FailedNodes: Annotated[_Reasons, about("Refused now; preemption may be tried. Reason by node name.")] = {}
+    FailedAndUnresolvableNodes: Annotated[_Reasons, about("Refused; preemption cannot help.")] = {}
+    Error: Annotated[str, about("Why the request could not be answered. Empty if it was.")] = ""
+
+
+class HostPriority(msgspec.Struct, gc=False):
+    """One entry of the reply of prioritize."""
+
+    Host: Annotated[str, about("Node name.")]
+    Score: Annotated[int, Meta(ge=0, le=10, description="0 is worst, 10 is best.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +73,7 @@ class SchedulerArgs:
 
     pod: Pod
     names: Sequence[str]
-    nodes: Sequence[object] | None
+    nodes: Sequence[KubernetesObject] | None
     priority: int = 0
     nominated_node: str = ""
     group: Group | None = None
@@ -48,16 +85,20 @@ def parse_args(body: bytes) -> SchedulerArgs:
     Raises:
         WireError: not JSON, no pod, neither names nor nodes, or a part of the wrong type.
     """
-    document = object_at(load_deep_json(body), "")
-    pod, manifest = pod_from_json(document.get("Pod"), "Pod"), object_at(document.get("Pod"), "Pod")
-    names, items = _candidates(document)
+    args = converted(load_deep_json(body), ExtenderArgs, "")
+    pod, names, nodes = pod_from_json(args.Pod, "Pod"), args.NodeNames, None
+    if names is None:
+        if args.Nodes is None:
+            raise WireError("NodeNames", "neither NodeNames nor Nodes is given")
+        nodes = args.Nodes.items or []
+        names = [_node_name(node, i) for i, node in enumerate(nodes)]
     return SchedulerArgs(
         pod=pod,
         names=names,
-        nodes=items,
-        priority=priority_of(manifest, "Pod"),
-        nominated_node=nominated_node_of(manifest, "Pod"),
-        group=group_of(manifest),
+        nodes=nodes,
+        priority=priority_of(args.Pod, "Pod"),
+        nominated_node=nominated_node_of(args.Pod, "Pod"),
+        group=group_of(args.Pod),
     )
 
 
@@ -86,35 +127,8 @@ def nominated_node_of(manifest: Json, path: str) -> str:
     return value
 
 
-def _candidates(document: Json) -> tuple[list[str], list[object] | None]:
-    """Names, and the Node objects if the scheduler sent them."""
-    names, nodes = document.get("NodeNames"), document.get("Nodes")
-    if names is not None:
-        return _names(names), None
-    if nodes is None:
-        raise WireError("NodeNames", "neither NodeNames nor Nodes is given")
-    items = object_at(nodes, "Nodes").get("items")
-    if items is None:
-        return [], []
-    if not isinstance(items, list):
-        raise WireError("Nodes.items", f"a list is expected, not {shown(items)}")
-    return [_node_name(item, i) for i, item in enumerate(items)], items
-
-
-def _names(value: object) -> list[str]:
-    if not isinstance(value, list):
-        raise WireError("NodeNames", f"a list is expected, not {shown(value)}")
-    try:
-        if "".startswith(tuple(value)):  # the fastest check that all are strings, up to the first empty one
-            "".join(value)
-    except TypeError:
-        i, wrong = next((i, each) for i, each in enumerate(value) if not isinstance(each, str))
-        raise WireError(f"NodeNames[{i}]", f"a node name is expected, not {shown(wrong)}") from None
-    return value
-
-
-def _node_name(item: object, i: int) -> str:
-    metadata = item.get("metadata") if isinstance(item, dict) else None
+def _node_name(item: KubernetesObject, i: int) -> str:
+    metadata = item.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str):
         raise WireError(f"Nodes.items[{i}].metadata.name", f"a node name is expected, not {shown(name)}")
@@ -128,25 +142,11 @@ def filter_reply(
 
     The list of that form is never null: two nulls mean "no node fits, and there is no reason".
     """
+    names, nodes = list(passed), None
     if args.nodes is not None:
         keep = set(passed)
-        items = [item for name, item in zip(args.names, args.nodes, strict=True) if name in keep]
-        return _filter_result({"metadata": {}, "items": items}, None, dict(failed), dict(unresolvable))
-    return _filter_result(None, list(passed), dict(failed), dict(unresolvable))
-
-
-def _filter_result(
-    nodes: Json | None, names: Sequence[str] | None, failed: Mapping[str, str], unresolvable: Mapping[str, str]
-) -> bytes:
-    return orjson.dumps(
-        {
-            "Nodes": nodes,
-            "NodeNames": names,
-            "FailedNodes": failed,
-            "FailedAndUnresolvableNodes": unresolvable,
-            "Error": "",
-        }
-    )
+        nodes = NodeList(items=[item for name, item in zip(args.names, args.nodes, strict=True) if name in keep])
+    return _encoded(ExtenderFilterResult(nodes, names if nodes is None else None, dict(failed), dict(unresolvable)))
 
 
 @dataclass(frozen=True)
@@ -159,14 +159,7 @@ class HostScores:
     @property
     def packed(self) -> bytes:
         """The reply to a prioritize request: a bare array with integer scores (a float would invalidate all of it)."""
-        return msgspec.json.encode(list(map(_HostPriority, self.names, self.scores.tolist())))
-
-
-class _HostPriority(msgspec.Struct, gc=False):
-    """As `HostPriority`. Thousands are made for a call."""
-
-    Host: str
-    Score: int
+        return msgspec.json.encode(list(map(HostPriority, self.names, self.scores.tolist())))
 
 
 def error_reply(message: str) -> bytes:
@@ -174,50 +167,12 @@ def error_reply(message: str) -> bytes:
 
     The scheduler ignores bodies of other statuses.
     """
-    return orjson.dumps(
-        {"Nodes": None, "NodeNames": None, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": message}
-    )
+    return _encoded(ExtenderFilterResult(Error=message))
 
 
-class GoModel(BaseModel):
-    """Base of the models of the scheduler's JSON. Unknown fields are kept: a newer scheduler may add some."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-KubernetesObject = dict[str, object]
-_Reasons = dict[str, str]
-
-
-class NodeList(GoModel):
-    """A v1.NodeList."""
-
-    items: Annotated[list[KubernetesObject] | None, doc("v1.Node objects.")] = None
-
-
-class ExtenderArgs(GoModel):
-    """What kube-scheduler sends to filter and prioritize. One of `NodeNames` and `Nodes` is null."""
-
-    Pod: Annotated[KubernetesObject, doc("The v1.Pod to schedule.")]
-    Nodes: Annotated[NodeList | None, doc("The candidates, if `nodeCacheCapable: false`.")] = None
-    NodeNames: Annotated[list[str] | None, doc("Their names, if `nodeCacheCapable: true`.")] = None
-
-
-class ExtenderFilterResult(GoModel):
-    """The reply of filter. Names are in any order. A refused node is in one of the two maps, with a reason."""
-
-    Nodes: Annotated[NodeList | None, doc("Nodes that pass, if `Nodes` were sent.")]
-    NodeNames: Annotated[list[str] | None, doc("Names of nodes that pass, if `NodeNames` were sent.")]
-    FailedNodes: Annotated[_Reasons, doc("Refused now; preemption may be tried. Reason by node name.")]
-    FailedAndUnresolvableNodes: Annotated[_Reasons, doc("Refused; preemption cannot help.")]
-    Error: Annotated[str, doc("Why the request could not be answered. Empty if it was.")]
-
-
-class HostPriority(GoModel):
-    """One entry of the reply of prioritize."""
-
-    Host: Annotated[str, doc("Node name.")]
-    Score: Annotated[int, Field(ge=0, le=10, description="0 is worst, 10 is best.")]
+def _encoded(result: ExtenderFilterResult) -> bytes:
+    """By orjson, which writes 5,000 names in half the time of msgspec."""
+    return orjson.dumps(asdict(result), default=asdict)
 
 
 EXAMPLE_POD: Final[KubernetesObject] = {

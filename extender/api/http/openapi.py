@@ -17,10 +17,10 @@ from extender.api.questions.machines import MachineIndex
 from extender.api.questions.table import ROUTES
 from extender.api.records.decision_models import DecisionIndex, PodDecision
 from extender.questions.plan import PlannedPod
-from extender.wire.binding import ExtenderBindingArgs
-from extender.wire.preemption import ExtenderPreemptionArgs
+from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult
+from extender.wire.preemption import ExtenderPreemptionArgs, ExtenderPreemptionResult
 from extender.wire.reports import CONTRACT
-from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs
+from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs, ExtenderFilterResult, HostPriority
 
 DESCRIPTION: Final = """
 numa-extender knows the topology of every node and what its kubelet has allocated, and replays the kubelet's admission.
@@ -47,8 +47,6 @@ TAGS: Final = [
     {"name": "service", "description": "Liveness, readiness, metrics, and the audit of predictions."},
 ]
 BODIES: Final[dict[str, TypeAdapter[Any]]] = {
-    "ExtenderArgs": TypeAdapter(ExtenderArgs),
-    "ExtenderPreemptionArgs": TypeAdapter(ExtenderPreemptionArgs),
     **{route.question.__name__: TypeAdapter(route.question) for route in ROUTES},
     "ProblemDetails": TypeAdapter(ProblemDetails),
     "StreamProblem": TypeAdapter(StreamProblem),
@@ -65,7 +63,13 @@ STRUCTS: Final = (
     DecisionIndex,
     PodDecision,
     *CONTRACT,
+    ExtenderArgs,
+    ExtenderFilterResult,
+    HostPriority,
     ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
 )
 """Schemas of msgspec that routes name there, and by `described`."""
 _REFERENCE: Final = "#/components/schemas/"

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 
 from extender.api.http.bodies import json_body
 from extender.api.http.problems import documented
+from extender.api.http.replies import described
 from extender.api.scheduler_call import Lap, VerbCall
 from extender.api.service import Service
 from extender.features.preemption.budgets_feed import BUDGETS
@@ -44,7 +45,7 @@ class PreemptionFeature(ConnectedFeature):
             name="preempt",
             description="The extender's `preemptVerb`. Both forms of victims are read; the reply names victims by UID.",
             responses={
-                200: {"model": ExtenderPreemptionResult},
+                200: described(ExtenderPreemptionResult),
                 **documented(
                     HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY
                 ),

@@ -146,39 +146,39 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "pod of the wrong type": (lambda d: d.update(Pod=[]), "Pod"),
     "neither form": (lambda d: d.update(NodeNameToMetaVictims=None), "NodeNameToMetaVictims"),
     "victims as a list": (lambda d: d.update(NodeNameToMetaVictims=[]), "NodeNameToMetaVictims"),
-    "no victims object": (lambda d: d.update(NodeNameToMetaVictims={"n": None}), "NodeNameToMetaVictims['n']"),
+    "no victims object": (lambda d: d.update(NodeNameToMetaVictims={"n": None}), "NodeNameToMetaVictims.n"),
     "pods of the wrong type": (
         lambda d: d.update(NodeNameToMetaVictims={"n": {"Pods": {}}}),
-        "NodeNameToMetaVictims['n'].Pods",
+        "NodeNameToMetaVictims.n.Pods",
     ),
     "victim without UID": (
         lambda d: d.update(NodeNameToMetaVictims={"n": {"Pods": [{}]}}),
-        "NodeNameToMetaVictims['n'].Pods[0].UID",
+        "NodeNameToMetaVictims.n.Pods[0].UID",
     ),
     "victim null": (
         lambda d: d.update(NodeNameToMetaVictims={"n": {"Pods": [None]}}),
-        "NodeNameToMetaVictims['n'].Pods[0]",
+        "NodeNameToMetaVictims.n.Pods[0]",
     ),
     "UID as a number": (
         lambda d: d.update(NodeNameToMetaVictims={"n": {"Pods": [{"UID": 7}]}}),
-        "NodeNameToMetaVictims['n'].Pods[0].UID",
+        "NodeNameToMetaVictims.n.Pods[0].UID",
     ),
     "negative count": (
         lambda d: d.update(NodeNameToMetaVictims={"n": {"Pods": [], "NumPDBViolations": -1}}),
-        "NodeNameToMetaVictims['n'].NumPDBViolations",
+        "NodeNameToMetaVictims.n.NumPDBViolations",
     ),
     "count as text": (
         lambda d: d.update(NodeNameToMetaVictims={"n": {"Pods": [], "NumPDBViolations": "1"}}),
-        "NodeNameToMetaVictims['n'].NumPDBViolations",
+        "NodeNameToMetaVictims.n.NumPDBViolations",
     ),
     "priority as text": (lambda d: d["Pod"]["spec"].update(priority="high"), "Pod.spec.priority"),
     "victim without metadata": (
         lambda d: d.update(NodeNameToVictims={"n": {"Pods": [{"spec": {}}]}}),
-        "NodeNameToVictims['n'].Pods[0].metadata",
+        "NodeNameToVictims.n.Pods[0].metadata",
     ),
     "victim with a priority that is none": (
         lambda d: d.update(NodeNameToVictims={"n": {"Pods": [{"metadata": {"uid": "u"}, "spec": {"priority": True}}]}}),
-        "NodeNameToVictims['n'].Pods[0].spec.priority",
+        "NodeNameToVictims.n.Pods[0].spec.priority",
     ),
 }
 
