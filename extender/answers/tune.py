@@ -1,7 +1,7 @@
 """The reply to tune: the configurations on the Pareto front, with what a change to each would do to running pods."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Final
 
 import yaml
@@ -22,7 +22,7 @@ from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
 from extender.kubelet.sets import format_list
 from extender.questions.restart_check import restart_check
-from extender.questions.tune import MAX_FRONT, Tune
+from extender.questions.tune import ATTRIBUTES, MAX_FRONT, Tune
 from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
@@ -218,26 +218,10 @@ def _patch(fields: dict[str, object]) -> str:
 def _different(before: KubeletConfig, after: KubeletConfig, change: Change) -> dict[str, object]:
     """The fields of KubeletConfiguration that a node needs for a change; empty: it has them."""
     fields: dict[str, object] = {}
-    for name, value in change:
-        if name == "reservedSystemCPUs":
-            if after.reserved_system_cpus != before.reserved_system_cpus:
-                fields[name] = format_list(after.reserved_system_cpus)
-        elif name.endswith("Options"):
-            is_cpu = name == "cpuManagerPolicyOptions"
-            old, new = (
-                dict(c.cpu_manager_policy_options if is_cpu else c.topology_manager_policy_options)
-                for c in (before, after)
-            )
-            if old != new:
-                fields[name] = new
-        else:
-            old_value = {
-                "topologyManagerPolicy": before.topology_manager_policy,
-                "topologyManagerScope": before.topology_manager_scope,
-                "memoryManagerPolicy": before.memory_manager_policy,
-            }[name]
-            if old_value != value:
-                fields[name] = value
+    for name, _ in change:
+        old, new = (getattr(config, ATTRIBUTES[name]) for config in (before, after))
+        if old != new:
+            fields[name] = format_list(new) if isinstance(new, int) else dict(new) if isinstance(new, Mapping) else new
     if fields.get("memoryManagerPolicy") == "Static":
         fields["reservedMemory"] = [
             {"numaNode": each.numa, "limits": {name: str(amount) for name, amount in each.limits_bytes.items()}}

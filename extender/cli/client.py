@@ -106,9 +106,18 @@ def client_options(command: F) -> F:
         with closing(http):
             return command(*arguments, client=ExtenderClient(http), **options)
 
-    for option in reversed(_OPTIONS):
-        connected = option(connected)
-    return cast("F", connected)
+    return cast("F", options(*_OPTIONS)(connected))
+
+
+def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    """Adds several options, in this order."""
+
+    def add(command: F) -> F:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return add
 
 
 def _http_client(server: str, token_file: Path | None, ca_file: Path | None, timeout_seconds: float) -> httpx.Client:

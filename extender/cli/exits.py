@@ -4,24 +4,22 @@
 """
 
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
 ALIGNED: Final = 0
 NOT_ALIGNED: Final = 3
 NOT_ADMITTED: Final = 4
 
 
-def exit_code_option(command: F) -> F:
-    """Adds `--exit-code`, as argument `exit_code`."""
-    return click.option(
-        "--exit-code",
-        is_flag=True,
-        help="Exit with 3 if a pod is admitted but split or not managed, and with 4 if it is not admitted.",
-    )(command)
+exit_code_option: Final = click.option(
+    "--exit-code",
+    is_flag=True,
+    help="Exit with 3 if a pod is admitted but split or not managed, and with 4 if it is not admitted.",
+)
+"""Adds `--exit-code`, as argument `exit_code`."""
 
 
 def of_counts(counts: Mapping[str, int], unplaced: int = 0) -> int:

@@ -17,22 +17,20 @@ from rich.segment import Segment
 
 from node_exporter.visible import underlying, visible
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 WIDTH: Final = 110
 """Width in columns if the output is not a terminal."""
 
 
-def output_option(command: F) -> F:
-    """Adds `-o table|json|yaml`, as argument `output`."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(("table", "json", "yaml")),
-        default="table",
-        show_default=True,
-        help="How to print the answer.",
-    )(command)
+output_option: Final = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "json", "yaml")),
+    default="table",
+    show_default=True,
+    help="How to print the answer.",
+)
+"""Adds `-o table|json|yaml`, as argument `output`."""
 
 
 def show(output: str, answer: Any, kind: type[T], *tables: Callable[[T], RenderableType]) -> None:  # noqa: ANN401 - JSON

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from extender.cli.client import ExtenderFault, complete_machine, complete_node
+from extender.cli.client import ExtenderFault, complete_machine, complete_node, options
 from extender.kubelet.rules import NEWEST_MINOR, OLDEST_MINOR
 from extender.wire.bundles import bundle_of
 from extender.wire.documents import read_documents
@@ -22,86 +22,68 @@ _MANIFEST: Final = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 Json = dict[str, Any]
 
 
-def manifest_option(command: F) -> F:
-    """Adds `-f FILE`, which may be repeated, as argument `files`."""
-    return click.option(
-        "-f",
-        "--file",
-        "files",
-        required=True,
-        multiple=True,
-        type=_MANIFEST,
-        help="Manifests of pods or of objects with a pod template; YAML or JSON, several documents or a list; - is "
-        "standard input.",
-    )(command)
-
-
-def node_options(command: F) -> F:
-    """Adds the options for the nodes of a question."""
-    command = kubelet_options("Copies, machines")(command)
-    for option in reversed(
-        (
-            click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only this live node."),
-            click.option("--copy", "copies", multiple=True, shell_complete=complete_node, help="A copy of this node."),
-            click.option(
-                "--machine",
-                "machines",
-                multiple=True,
-                shell_complete=complete_machine,
-                help="An empty machine of the catalogue.",
-            ),
-            click.option("--empty", is_flag=True, help="For copies: remove all pods."),
-            click.option(
-                "--remove-pod", "removed", multiple=True, help="For copies: remove this pod (NAMESPACE/NAME or UID)."
-            ),
-            click.option(
-                "--add-pod", "added", multiple=True, type=_MANIFEST, help="For copies and machines: add this pod."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+manifest_option: Final = click.option(
+    "-f",
+    "--file",
+    "files",
+    required=True,
+    multiple=True,
+    type=_MANIFEST,
+    help="Manifests of pods or of objects with a pod template; YAML or JSON, several documents or a list; - is "
+    "standard input.",
+)
+"""Adds `-f FILE`, which may be repeated, as argument `files`."""
 
 
 def kubelet_options(applies_to: str) -> Callable[[F], F]:
     """Adds the options for other kubelet settings. The help of each begins with *applies_to*."""
+    return options(
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="FIELD=VALUE",
+            help=f"{applies_to}: a field of KubeletConfiguration, such as topologyManagerPolicy=restricted.",
+        ),
+        click.option(
+            "--feature-gate",
+            "gates",
+            multiple=True,
+            metavar="NAME=true|false",
+            help=f"{applies_to}: a feature gate of the kubelet.",
+        ),
+        click.option(
+            "--kubelet-version",
+            help=f"{applies_to}: another kubelet, v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR}; a newer one is replayed as "
+            f"v1.{NEWEST_MINOR}.",
+        ),
+        click.option(
+            "--rule",
+            "rules",
+            multiple=True,
+            metavar="NAME=true|false",
+            help=f"{applies_to}: a behaviour that the kubelet's vendor or patch release changed, such as "
+            "distribute_inside_hint=true; may be given several times.",
+        ),
+    )
 
-    def with_options(command: F) -> F:
-        for option in reversed(
-            (
-                click.option(
-                    "--set",
-                    "settings",
-                    multiple=True,
-                    metavar="FIELD=VALUE",
-                    help=f"{applies_to}: a field of KubeletConfiguration, such as topologyManagerPolicy=restricted.",
-                ),
-                click.option(
-                    "--feature-gate",
-                    "gates",
-                    multiple=True,
-                    metavar="NAME=true|false",
-                    help=f"{applies_to}: a feature gate of the kubelet.",
-                ),
-                click.option(
-                    "--kubelet-version",
-                    help=f"{applies_to}: another kubelet, v1.{OLDEST_MINOR} to v1.{NEWEST_MINOR}; a newer one is "
-                    f"replayed as v1.{NEWEST_MINOR}.",
-                ),
-                click.option(
-                    "--rule",
-                    "rules",
-                    multiple=True,
-                    metavar="NAME=true|false",
-                    help=f"{applies_to}: a behaviour that the kubelet's vendor or patch release changed, such as "
-                    "distribute_inside_hint=true; may be given several times.",
-                ),
-            )
-        ):
-            command = option(command)
-        return command
 
-    return with_options
+node_options: Final[Callable[[F], F]] = options(
+    click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only this live node."),
+    click.option("--copy", "copies", multiple=True, shell_complete=complete_node, help="A copy of this node."),
+    click.option(
+        "--machine",
+        "machines",
+        multiple=True,
+        shell_complete=complete_machine,
+        help="An empty machine of the catalogue.",
+    ),
+    click.option("--empty", is_flag=True, help="For copies: remove all pods."),
+    click.option("--remove-pod", "removed", multiple=True, help="For copies: remove this pod (NAMESPACE/NAME or UID)."),
+    click.option("--add-pod", "added", multiple=True, type=_MANIFEST, help="For copies and machines: add this pod."),
+    kubelet_options("Copies, machines"),
+)
+"""Adds the options for the nodes of a question."""
 
 
 @dataclass(frozen=True, slots=True)

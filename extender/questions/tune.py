@@ -47,6 +47,15 @@ FIELDS: Final[Mapping[str, tuple[object, ...]]] = {
     "reservedSystemCPUs": (FIRST_NUMA, EVERY_NUMA),
 }
 """What is varied; options by name, empty: none. `reservedSystemCPUs`: where as many reserved CPUs as now are."""
+ATTRIBUTES: Final[Mapping[str, str]] = {
+    "topologyManagerPolicy": "topology_manager_policy",
+    "topologyManagerScope": "topology_manager_scope",
+    "cpuManagerPolicyOptions": "cpu_manager_policy_options",
+    "topologyManagerPolicyOptions": "topology_manager_policy_options",
+    "memoryManagerPolicy": "memory_manager_policy",
+    "reservedSystemCPUs": "reserved_system_cpus",
+}
+"""Where a KubeletConfig has these fields."""
 MAX_FRONT: Final = 6
 """How many configurations of the front are listed, and replayed in more orders of arrival."""
 MIN_ORDERS, MAX_ORDERS = 3, 20
@@ -302,23 +311,19 @@ def _replay(
 
 
 def _with(config: KubeletConfig, kubelet: Kubelet, name: str, value: str) -> KubeletConfig:
-    if name == "topologyManagerPolicy":
-        return replace(config, topology_manager_policy=value)
-    if name == "topologyManagerScope":
-        return replace(config, topology_manager_scope=value)
-    options = {value: "true"} if value else {}
-    if name == "cpuManagerPolicyOptions":
-        return replace(config, cpu_manager_policy_options=options) if kubelet.cpu_static else config
-    if name == "topologyManagerPolicyOptions":
-        return replace(config, topology_manager_policy_options=options)
+    if name in ("cpuManagerPolicyOptions", "reservedSystemCPUs") and not kubelet.cpu_static:
+        return config
     if name == "reservedSystemCPUs":
         cpus = reserved_cpus(kubelet, value)
-        if not kubelet.cpu_static or cpus == kubelet.reserved_cpus:
+        if cpus == kubelet.reserved_cpus:
             return config
         return replace(config, reserved_system_cpus=cpus, reservation_cpu_milli=cpus.bit_count() * 1000)
-    if value == config.memory_manager_policy:
-        return config
-    return replace(config, memory_manager_policy=value, reserved_memory=reserved_memory(config, kubelet, value))
+    if name == "memoryManagerPolicy" and value != config.memory_manager_policy:
+        return replace(config, memory_manager_policy=value, reserved_memory=reserved_memory(config, kubelet, value))
+    changed: object = value
+    if name.endswith("Options"):
+        changed = {value: "true"} if value else {}
+    return replace(config, **{ATTRIBUTES[name]: changed})  # type: ignore[arg-type]
 
 
 def reserved_cpus(kubelet: Kubelet, where: str) -> int:

@@ -97,7 +97,11 @@ async def _pieces(unpacker: "zlib._Decompress", packed: bytes) -> AsyncIterator[
         await asyncio.sleep(0)
 
 
-def json_body(schema: str) -> dict[str, Any]:
-    """The `openapi_extra` of a route that reads its body itself. *schema* is one of `openapi.BODIES`."""
-    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+def json_body(schema: str, *other_types: str) -> dict[str, Any]:
+    """The `openapi_extra` of a route that reads its body itself: JSON, and other media types.
+
+    *schema* is one of `openapi.BODIES`.
+    """
+    described = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
+    content = dict.fromkeys(("application/json", *other_types), described)
     return {"requestBody": {"required": True, "content": content}}

@@ -8,7 +8,7 @@ Rules of this file
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
@@ -18,10 +18,8 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from extender.answers.question import Asked, QuestionError, QuestionKind, Questions
-from extender.api.http.bodies import read_body
+from extender.answers.question import Asked, QuestionError, Questions
 from extender.api.http.problems import documented, question_problem
-from extender.api.service import Service
 from extender.identity import Means, Principal
 
 NodeQuery = Annotated[
@@ -42,26 +40,6 @@ PROBLEMS: Final = documented(
     HTTPStatus.GATEWAY_TIMEOUT,
 )
 """Errors that every question can get."""
-
-
-def question_body(schema: str) -> dict[str, Any]:
-    """The `openapi_extra` of a route that reads a question as JSON or YAML. *schema* is one of `openapi.BODIES`."""
-    described = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
-    content = {"application/json": described, "application/yaml": described}
-    return {"requestBody": {"required": True, "content": content}}
-
-
-async def read_asked(
-    service: Service, request: Request, kind: QuestionKind, options: Mapping[str, Any], *, lines: bool
-) -> Asked:
-    """The question in a request. *options*: further fields of `Asked`."""
-    return Asked(
-        kind=kind,
-        body=await read_body(request, service.settings.max_body_bytes),
-        media_type=request.headers.get("content-type", ""),
-        lines=lines,
-        **options,
-    )
 
 
 async def whole_answer(request: Request, questions: Questions, asked: Asked) -> bytes:

@@ -9,15 +9,16 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from extender.answers.capacity import MAX_COPIES, CapacityReply, CapacityRequest, PlanRequest
 from extender.answers.defragment import DefragmentReply, DefragmentRequest
 from extender.answers.make_room import MakeRoomReply, MakeRoomRequest
-from extender.answers.question import QuestionKind, Questions
+from extender.answers.question import Asked, QuestionKind, Questions
 from extender.answers.resize_check import ResizeCheckReply, ResizeCheckRequest
 from extender.answers.restart_check import RestartCheckReply, RestartCheckRequest
 from extender.answers.rightsize import RightsizeReply, RightsizeRequest
 from extender.answers.tune import TuneReply, TuneRequest
 from extender.answers.what_if import WhatIfReply, WhatIfRequest
+from extender.api.http.bodies import json_body, read_body
 from extender.api.http.replies import described
 from extender.api.questions.machines import MachineIndex, machine_index
-from extender.api.questions.routes import JSON, NDJSON, PROBLEMS, NodeQuery, answered, question_body, read_asked
+from extender.api.questions.routes import JSON, NDJSON, PROBLEMS, NodeQuery, answered
 from extender.api.service import Service
 from extender.wire.questions import Question
 from extender.wire.replies import ReplyBody
@@ -182,7 +183,7 @@ def questions_router(service: Service, questions: Questions) -> APIRouter:
             summary=route.summary,
             description=route.description,
             responses={200: _LINES if route.reply is None else described(route.reply), **PROBLEMS},
-            openapi_extra=question_body(route.question.__name__),
+            openapi_extra=json_body(route.question.__name__, "application/yaml"),
         )
 
     @router.get(
@@ -204,7 +205,13 @@ def _endpoint(
 ) -> Callable[[Request, Options], Awaitable[Response]]:
     async def post(request: Request, options: Annotated[Options, Depends(route.options)]) -> Response:
         lines = route.reply is None or (route.lines and NDJSON in request.headers.get("accept", ""))
-        asked = await read_asked(service, request, route.kind, options, lines=lines)
+        asked = Asked(
+            kind=route.kind,
+            body=await read_body(request, service.settings.max_body_bytes),
+            media_type=request.headers.get("content-type", ""),
+            lines=lines,
+            **options,
+        )
         return await answered(request, questions, asked)
 
     return post

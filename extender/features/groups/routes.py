@@ -3,9 +3,8 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from heapq import merge
+from heapq import nsmallest
 from http import HTTPStatus
-from itertools import islice
 from typing import Annotated, Final
 
 import orjson
@@ -25,8 +24,6 @@ from extender.wire.groups import APIS, apis_of
 
 PAGE: Final = 100
 MAX_PAGE: Final = 500
-_CHUNK: Final = 500
-"""Groups that are sorted in one step."""
 _ORDER: Final = {
     state: place
     for place, state in enumerate(
@@ -142,21 +139,14 @@ async def _page(
     breathe: Callable[[], Awaitable[None]],
 ) -> tuple[int, Sequence[Place]]:
     """How many groups are wanted, and the first *count* of them that come after *after*."""
-    total, chunks = 0, list[list[Place]]([[]])
+    places: list[Place] = []
     for record in list(groups):
         await breathe()
-        if not is_wanted(record):
-            continue
-        total += 1
-        source, namespace, name = record.key
-        place = _ORDER[record.state], namespace, name, source
-        if after is None or place > after:
-            chunks[-1].append(place)
-        if len(chunks[-1]) >= _CHUNK:
-            chunks[-1].sort()
-            chunks.append([])
-    chunks[-1].sort()
-    return total, list(islice(merge(*chunks), count))
+        if is_wanted(record):
+            source, namespace, name = record.key
+            places.append((_ORDER[record.state], namespace, name, source))
+    following = places if after is None else [place for place in places if place > after]
+    return len(places), nsmallest(count, following)
 
 
 def _key(place: Place) -> Key:
