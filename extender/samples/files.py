@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from extender.kubelet.machine import Machine
 from extender.kubelet.sets import format_list, iter_bits
 from extender.kubelet.state import Block, ManagerState
-from extender.samples.hardware import write, write_machine
 from extender.samples.nodes import SampleNode
 
 KUBELET_DIR = "var/lib/kubelet"
@@ -19,13 +19,13 @@ KUBELET_DIR = "var/lib/kubelet"
 def write_node(root: Path, node: SampleNode) -> None:
     """Write all files. *root* is the node's `/`."""
     kubelet = root / KUBELET_DIR
-    write_machine(root, node.kubelet.machine)
-    write(root / "proc/sys/kernel/random/boot_id", str(uuid.uuid5(uuid.NAMESPACE_DNS, node.name)))
-    write(root / "proc/1/cmdline", f"/usr/bin/kubelet\0--config=/{KUBELET_DIR}/config.yaml\0")
-    write(kubelet / "config.yaml", yaml.safe_dump(dict(node.configuration), sort_keys=False))
+    _write_machine(root, node.kubelet.machine)
+    _write(root / "proc/sys/kernel/random/boot_id", str(uuid.uuid5(uuid.NAMESPACE_DNS, node.name)))
+    _write(root / "proc/1/cmdline", f"/usr/bin/kubelet\0--config=/{KUBELET_DIR}/config.yaml\0")
+    _write(kubelet / "config.yaml", yaml.safe_dump(dict(node.configuration), sort_keys=False))
     for name, document in state_documents(node).items():
         directory = "device-plugins/" if name == "kubelet_internal_checkpoint" else ""
-        write(kubelet / f"{directory}{name}", json.dumps(document))
+        _write(kubelet / f"{directory}{name}", json.dumps(document))
     for pod in node.pods:
         metadata = pod["metadata"]
         log_dir = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
@@ -100,3 +100,31 @@ def _device_document(state: ManagerState) -> Mapping[str, Any]:
                 )
     registered = {resource: sorted(devices) for resource, devices in state.devices.devices.items()}
     return {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": registered}, "Checksum": 0}
+
+
+def _write_machine(root: Path, machine: Machine) -> None:
+    """Write /sys and /proc of the machine below *root*."""
+    system = root / "sys/devices/system"
+    _write(system / "cpu/online", f"0-{machine.num_cpus - 1}")
+    for cpu in machine.cpus:
+        topology = system / f"cpu/cpu{cpu.cpu}/topology"
+        _write(topology / "core_id", str(cpu.core_id))
+        _write(topology / "physical_package_id", str(cpu.socket))
+        link = system / f"node/node{cpu.numa}/cpu{cpu.cpu}"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"../../cpu/cpu{cpu.cpu}")
+    for node in machine.numa_nodes:
+        directory = system / f"node/node{node.id}"
+        _write(directory / "meminfo", f"Node {node.id} MemTotal: {node.memory_bytes >> 10} kB")
+        _write(directory / "distance", " ".join(map(str, node.distances)))
+        for page_bytes, pages in node.hugepages.items():
+            _write(directory / f"hugepages/hugepages-{page_bytes >> 10}kB/nr_hugepages", str(pages))
+    _write(root / "proc/cpuinfo", "\n".join(f"processor\t: {c.cpu}\nphysical id\t: {c.socket}\n" for c in machine.cpus))
+    total = sum(node.memory_bytes for node in machine.numa_nodes)
+    _write(root / "proc/meminfo", f"MemTotal: {total >> 10} kB")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write one file with a line end, and create its directories."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n")
