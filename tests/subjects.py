@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
+from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import ClassTable
 from extender.kube.pods import PodDecoder
-from extender.questions.node_context import NodeContext, WatchedPod
+from extender.questions.node_context import LookUp, NodeContext, WatchedPod
 from extender.questions.subjects import Subject
+from extender.questions.subjects import subject_of as subject_with
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judge import Judge, make_judge
@@ -70,3 +72,8 @@ def subject_of(node: SampleNode, *, requested_milli: Mapping[str, int] | None = 
             ]
         },
     )
+
+
+def live(record: NodeRecord, look_up: LookUp) -> Subject:
+    """A live node in its current state."""
+    return subject_with(record.name, record.node_class, record.state, look_up(record.name), record.observation.facts)

@@ -259,18 +259,6 @@ class ManagerState:
         uids = frozenset(self.cpu.entries) | frozenset(self.memory.entries) | frozenset(self.devices.entries)
         return uids if self.runtime is None else uids | self.runtime.pod_uids
 
-    def knows(self, uid: str) -> bool:
-        """Whether the pod holds anything, or is the one admitted last: its admission would not be that of a new pod."""
-        cpu, memory, devices = self.cpu, self.memory, self.devices
-        return (
-            uid in cpu.entries
-            or uid in memory.entries
-            or uid in devices.entries
-            or uid in cpu.pod_entries
-            or uid in memory.pod_entries
-            or uid in (cpu.reusable[0], memory.reusable[0], devices.reusable[0])
-        )
-
 
 def without(mapping: Mapping[str, T], key: str) -> Mapping[str, T]:
     """The mapping without *key*. The same object if it does not have the key."""

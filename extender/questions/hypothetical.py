@@ -8,6 +8,7 @@ Rules of this file
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import count, islice
 from typing import Final
@@ -208,25 +209,29 @@ def changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> 
 
 
 def _check_gates(config: KubeletConfig, running: KubeletConfig | None, path: str) -> None:
-    """A gate with which the kubelet runs now is no fault, whatever is known of its version. *running*: None if none.
+    """Raises WireError if no kubelet of this version starts with a gate. *running*: see `faulty_gate`."""
+    with suppress(UnknownVersionError):  # the start fails with that
+        if (found := faulty_gate(running, config)) is not None:
+            where = f"{path}.kubelet.featureGates.{found[0]}"
+            raise WireError(where, f"no kubelet {config.kubelet_version} starts with this: {found[1]}")
 
-    Raises:
-        WireError: no kubelet of this version starts with a gate.
+
+def faulty_gate(running: KubeletConfig | None, config: KubeletConfig) -> tuple[str, str] | None:
+    """The first feature gate with which no kubelet starts, and why; None: there is none.
+
+    A gate with which the kubelet runs now is no fault, whatever is known of its version. *running*: None if none runs.
+    Raises UnknownVersionError.
     """
-    try:
-        minor = parse_minor(config.kubelet_version)
-    except UnknownVersionError:
-        return  # the start fails with that
+    minor, gates = parse_minor(config.kubelet_version), {} if running is None else running.feature_gates
     for gate, is_on in sorted(config.feature_gates.items()):
-        if (
-            running is not None
-            and running.kubelet_version == config.kubelet_version
-            and (gate, is_on) in (running.feature_gates.items())
-        ):
+        fault = gate_fault(gate, minor, is_on=is_on)
+        if fault is None:
             continue
-        if fault := gate_fault(gate, minor, is_on=is_on):
-            where = f"{path}.kubelet.featureGates.{gate}"
-            raise WireError(where, f"no kubelet {config.kubelet_version} starts with this: {fault}")
+        if running is None or gate not in gates:
+            return gate, fault
+        if fault != gate_fault(gate, parse_minor(running.kubelet_version), is_on=gates[gate]):
+            return gate, fault
+    return None
 
 
 def _gate_caveats(config: KubeletConfig, base: _Base, node: HypotheticalNode) -> Iterator[str]:

@@ -11,6 +11,8 @@ Rules of this file
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from extender.kubelet.admission import is_indifferent
@@ -134,9 +136,7 @@ class MakeRoom:
             free = (state.cpu.default & ~kubelet.reserved_cpus & numa).bit_count()
             held = []
             for pod in candidates:
-                cpus = 0
-                for each in state.cpu.entries.get(pod.uid, {}).values():
-                    cpus |= each
+                cpus = reduce(or_, state.cpu.entries.get(pod.uid, {}).values(), 0)
                 held.append((cpus & numa).bit_count())
             count = 0
             for amount in sorted(held, reverse=True):

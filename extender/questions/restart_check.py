@@ -13,8 +13,10 @@ Rules of this file
   that admits the pod again gives them new memory, which nothing uses.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Final, Literal
 
 from extender.kubelet.admission import Outcome
@@ -23,10 +25,10 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind
 from extender.kubelet.resolve import resolve
 from extender.kubelet.restart import RefusedFile, admit_again, restore
-from extender.kubelet.rules import gate_fault, parse_minor
 from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider, Rejected
+from extender.questions.hypothetical import faulty_gate
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.subjects import Subject
 from extender.scheduling.totals import add, node_allocatable, shortages
@@ -91,20 +93,21 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
     if kubelet is None or not subject.states or subject.node_class.hidden:
         return RestartedNode(subject=subject, is_known=False)
     config = config or kubelet.config
-    if fault := _gate_fault(kubelet.config, config):
-        return RestartedNode(subject=subject, config=config, config_error=f"featureGates: {fault}")
+    if (refused_gate := faulty_gate(kubelet.config, config)) is not None:
+        return RestartedNode(subject=subject, config=config, config_error=f"featureGates: {refused_gate[1]}")
     try:
         new = replace(start(kubelet.machine, config), runtime=kubelet.runtime)
     except KubeletConfigError as error:
         return RestartedNode(subject=subject, config=config, config_error=f"{error.field}: {error.reason}")
-    everything, totals = pods_of(subject), _Totals(subject, kubelet, new)
+    everything = pods_of(subject)
+    allocatable = allocatable_after(subject, kubelet, new) if subject.around.pods is not None else {}
     pods = [pod for pod in everything if not pod.terminating]
     refused: dict[str, RefusedFile] = {}
     runs: list[dict[str, RestartedPod]] = []
     for state in subject.states[:MAX_STATES]:
         restored = restore(kubelet, new, state)
         refused |= {file.name: file for file in restored.refused if file.name not in refused}
-        replay = _Replay(new, state, restored.state, totals, not reboot)
+        replay = _Replay(new, state, restored.state, allocatable, not reboot)
         for listed in [everything, pods] if len(pods) < len(everything) else [pods]:
             for order in _orders(listed):
                 run = {each.pod.uid: each for each in replay.run(order)}
@@ -119,38 +122,11 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
     )
 
 
-def _gate_fault(old: KubeletConfig, new: KubeletConfig) -> str:
-    """Why the kubelet does not start with a feature gate; empty if it does.
-
-    A gate with which the kubelet runs now is no fault, whatever is known of its version.
-    """
-    before, after = parse_minor(old.kubelet_version), parse_minor(new.kubelet_version)
-    for gate, is_on in sorted(new.feature_gates.items()):
-        runs_now = gate in old.feature_gates and gate_fault(gate, before, is_on=old.feature_gates[gate])
-        fault = gate_fault(gate, after, is_on=is_on)
-        if fault is not None and fault != runs_now:
-            return fault
-    return ""
-
-
 def allocatable_after(subject: Subject, old: Kubelet, new: Kubelet) -> dict[str, int]:
     """What the node can give with kubelet *new*, without devices; what is not known is left out."""
     known, devices = subject.around.allocatable_milli or {}, subject.states[0].devices
     before, after = node_allocatable(old, devices), node_allocatable(new, devices)
     return {name: known[name] + after[name] - before[name] for name in after if name in known and "/" not in name}
-
-
-class _Totals:
-    """The kubelet's own check of a node's totals. Source: kubelet `lifecycle/predicate.go`, generalFilter."""
-
-    def __init__(self, subject: Subject, old: Kubelet, new: Kubelet) -> None:
-        is_known = subject.around.pods is not None
-        self._allocatable: Mapping[str, int] = allocatable_after(subject, old, new) if is_known else {}
-
-    def shortage(self, pod: NodePod, others: Mapping[str, int]) -> str | None:
-        """The resource of which too little is left."""
-        wanted = {name: amount for name, amount in pod.requests_milli.items() if name in self._allocatable}
-        return next((name for name, _, _ in shortages(wanted, self._allocatable, others)), None)
 
 
 def _orders(pods: Sequence[NodePod]) -> Iterator[Sequence[NodePod]]:
@@ -171,12 +147,15 @@ def _reversed(name: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """`before`: what the pods hold; `restored`: what the kubelet begins with."""
+    """`before`: what the pods hold; `restored`: what the kubelet begins with. `allocatable`: empty if it is not known.
+
+    Source: kubelet `lifecycle/predicate.go`, generalFilter, for the check of totals.
+    """
 
     kubelet: Kubelet
     before: ManagerState
     restored: ManagerState
-    totals: _Totals
+    allocatable: Mapping[str, int]
     running: bool
 
     def run(self, order: Sequence[NodePod]) -> Iterator[RestartedPod]:
@@ -185,7 +164,9 @@ class _Replay:
         outcomes = admit_again(self.kubelet, self.restored, requests, running=self.running)
         used: Mapping[str, int] = {}
         for pod, outcome in zip(order, outcomes, strict=True):
-            result = self._result(pod, outcome, self.totals.shortage(pod, used))
+            wanted = {name: amount for name, amount in pod.requests_milli.items() if name in self.allocatable}
+            short = next((name for name, _, _ in shortages(wanted, self.allocatable, used)), None)
+            result = self._result(pod, outcome, short)
             if result.result != "fails":
                 used = add(used, pod.requests_milli)
             yield result
@@ -208,8 +189,8 @@ class _Replay:
             result=result,
             reason=reason,
             message=message,
-            cpus_before=_union(before.values()),
-            cpus_after=_union(after.values()),
+            cpus_before=reduce(or_, before.values(), 0),
+            cpus_after=reduce(or_, after.values(), 0),
         )
 
     @staticmethod
@@ -231,10 +212,3 @@ def _together(results: Sequence[RestartedPod]) -> RestartedPod:
     if len(fails) < len(results):
         return replace(fails[0], result="may-fail")
     return fails[0]
-
-
-def _union(sets: Iterable[int]) -> int:
-    bits = 0
-    for each in sets:
-        bits |= each
-    return bits

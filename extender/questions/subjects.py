@@ -8,11 +8,10 @@ Rules of this file
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
-from extender.questions.node_context import NOTHING_KNOWN, LookUp, NodeContext
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.scheduling.candidates import Candidates
 from extender.scheduling.totals import node_allocatable
 
@@ -35,11 +34,6 @@ class Subject:
     def kubelet(self) -> Kubelet | None:
         """None if no verdict is possible."""
         return self.node_class.kubelet
-
-
-def live(record: NodeRecord, look_up: LookUp) -> Subject:
-    """A live node in its current state."""
-    return subject_of(record.name, record.node_class, record.state, look_up(record.name), record.observation.facts)
 
 
 def subject_of(

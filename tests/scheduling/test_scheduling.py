@@ -18,7 +18,6 @@ from extender.kubelet.budget import Budget, OutOfStepsError, OutOfTimeError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.verdict import Admitted, Certainty, Provider
 from extender.questions.node_context import NOTHING_KNOWN
-from extender.questions.subjects import live
 from extender.questions.what_if import what_if
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
@@ -40,6 +39,7 @@ from extender.wire.workloads import workload_from_json
 from tests.cluster.reading import classes_at
 from tests.observations import observation_of
 from tests.reports import DUAL, pod_of, sample
+from tests.subjects import live
 
 EMPTY = sample()
 FULL = sample(workloads=[Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})])

@@ -14,12 +14,13 @@ from extender.cluster.events import PodForgotten
 from extender.cluster.store import NodeStore
 from extender.intake.report import observation_of
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
-from extender.questions.subjects import Subject, live
+from extender.questions.subjects import Subject
 from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from tests.reports import pod_of, report_of, sample
+from tests.subjects import live
 
 NAMES = [f"node-{i}" for i in range(80)]
 
