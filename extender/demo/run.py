@@ -1,14 +1,13 @@
 """Runs the demo. The tables are made when the extender knows the state of every node of the demo."""
 
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 from rich.console import Console
@@ -49,7 +48,9 @@ def run_demo(console: Console, *, host: str, port: int, once: bool) -> None:
         host=host, port=port, stale_after_seconds=A_DAY, loopback_scopes=EVERYTHING, kubelet_start_seconds=0
     )
     with ExitStack() as stack:
-        root = Path(stack.enter_context(_short_directory()))
+        # short, because the path of a unix socket has at most 107 characters
+        base = "/tmp" if Path("/tmp").is_dir() else None  # noqa: S108 - the name below it is random
+        root = Path(stack.enter_context(TemporaryDirectory(prefix="numa-", dir=base, ignore_cleanup_errors=True)))
         url = stack.enter_context(serving(make_service(settings)))
         _write(console, nodes, root, stack)
         _publish(console, nodes, root, url)
@@ -68,17 +69,6 @@ def command_name() -> str:
     if not script.is_file():
         return f"{sys.executable} -m extender"
     return str(script.relative_to(Path.cwd())) if script.is_relative_to(Path.cwd()) else str(script)
-
-
-@contextmanager
-def _short_directory() -> Iterator[str]:
-    """A directory with a short path, because the path of a unix socket has at most 107 characters."""
-    base = "/tmp" if Path("/tmp").is_dir() else None  # noqa: S108 - the name below it is random
-    path = tempfile.mkdtemp(prefix="numa-", dir=base)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _write(console: Console, nodes: list[SampleNode], root: Path, stack: ExitStack) -> None:

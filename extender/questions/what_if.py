@@ -145,7 +145,9 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
         subjects, each_replayed, claim_alignments, scores, strict=True
     ):
         judgement, fault = judgements[subject.node_class.id], replayed.first_fault
-        if judgement.refusal is RefusalReason.DEMAND_NOT_PLACED and _may_claim_cpus(workload.pod, subject):
+        # a DRA driver may give the pod the CPUs that it demands, instead of the node's kubelet
+        may_claim = may_claim_cpus(workload.pod, subject.around.devices or ())
+        if judgement.refusal is RefusalReason.DEMAND_NOT_PLACED and may_claim:
             judgement, fault = Judgement(None, Certainty.POSSIBLE), ""
         answers.append(
             NodeWhatIf(
@@ -160,11 +162,6 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
             )
         )
     return answers
-
-
-def _may_claim_cpus(pod: Pod, subject: Subject) -> bool:
-    """Whether a DRA driver may give the pod the CPUs that it demands, instead of the node's kubelet."""
-    return may_claim_cpus(pod, subject.around.devices or ())
 
 
 def _claim_alignment(pod: Pod, subject: Subject, replayed: _Replayed) -> ClaimAlignment | None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from heapq import nsmallest
 from http import HTTPStatus
 from typing import Annotated, Final
@@ -57,8 +56,24 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
         node: Annotated[str, Query(max_length=253, description="Only groups that hold places on this node.")] = "",
     ) -> Response:
         """The groups whose pods have come to filter or are bound, with the places that are held for them."""
-        wanted = _Wanted(limit=limit, after=_parsed(after), state=state, name=name, node=node)
-        return _json(await _groups_view(service, gangs, watched, wanted))
+        now, states = service.clock(), Counter[str]()
+        gangs.groups.expire(now)
+        on_node = {hold.key for hold in gangs.holds_on(node)}
+
+        def is_wanted(record: GroupRecord) -> bool:
+            states[record.state.value] += 1  # of all groups, also of those that are not wanted
+            is_there = not node or record.key in on_node
+            return is_there and state in (None, record.state) and name in "/".join(record.key[1:])
+
+        async with service.slices.turn() as breathe:
+            total, places = await _page(gangs.groups, is_wanted, _parsed(after), limit + 1, breathe)
+            shown = []
+            for place in places[:limit]:
+                await breathe()
+                if (record := gangs.groups.get(_key(place))) is not None:
+                    shown.append(group_json(record, gangs.groups, watched, now))
+        following = _text(places[limit - 1]) if len(places) > limit else None
+        return _json({"enabled": True, "total": total, "states": states, "groups": shown, "next": following})
 
     @router.get(
         "/group",
@@ -78,40 +93,6 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
         return _json(await _group_view(service, gangs, watched, (source, namespace, name)))
 
     return router
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """Which groups of the list are wanted; as the parameters of the route. `after`: None for the first page."""
-
-    limit: int
-    after: Place | None
-    state: GroupState | None
-    name: str
-    node: str
-
-
-async def _groups_view(service: Service, gangs: Gangs, watched: Collection[str], wanted: _Wanted) -> Json:
-    """A `GroupsView`. `states` counts all groups, also those that are not wanted."""
-    now = service.clock()
-    gangs.groups.expire(now)
-    on_node = {hold.key for hold in gangs.holds_on(wanted.node)}
-    states: Counter[str] = Counter()
-
-    def is_wanted(record: GroupRecord) -> bool:
-        states[record.state.value] += 1
-        is_there = not wanted.node or record.key in on_node
-        return is_there and wanted.state in (None, record.state) and wanted.name in "/".join(record.key[1:])
-
-    async with service.slices.turn() as breathe:
-        total, places = await _page(gangs.groups, is_wanted, wanted.after, wanted.limit + 1, breathe)
-        shown = []
-        for place in places[: wanted.limit]:
-            await breathe()
-            if (record := gangs.groups.get(_key(place))) is not None:
-                shown.append(group_json(record, gangs.groups, watched, now))
-    following = _text(places[wanted.limit - 1]) if len(places) > wanted.limit else None
-    return {"enabled": True, "total": total, "states": states, "groups": shown, "next": following}
 
 
 async def _group_view(service: Service, gangs: Gangs, watched: Collection[str], key: Key) -> Json:
