@@ -21,8 +21,9 @@ from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
 from extender.kubelet.sets import format_list
+from extender.questions.hypothetical import attributes_of
 from extender.questions.restart_check import restart_check
-from extender.questions.tune import ATTRIBUTES, MAX_FRONT, Tune
+from extender.questions.tune import MAX_FRONT, Tune
 from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
@@ -219,7 +220,8 @@ def _different(before: KubeletConfig, after: KubeletConfig, change: Change) -> d
     """The fields of KubeletConfiguration that a node needs for a change; empty: it has them."""
     fields: dict[str, object] = {}
     for name, _ in change:
-        old, new = (getattr(config, ATTRIBUTES[name]) for config in (before, after))
+        (attribute,) = attributes_of(name)
+        old, new = getattr(before, attribute), getattr(after, attribute)
         if old != new:
             fields[name] = format_list(new) if isinstance(new, int) else dict(new) if isinstance(new, Mapping) else new
     if fields.get("memoryManagerPolicy") == "Static":

@@ -71,7 +71,6 @@ class Defragment:
         self._shape: Final = PodShape(workload.copy(0))
         self._sizes: dict[int, Capacity] = {}
         self._largest: dict[str, tuple[Subject, int]] = {}
-        self._counts: dict[str, tuple[Subject, int]] = {}
         self._steps: dict[str, tuple[float, Eviction]] = {}
         """The best known step of each node: gain for each move."""
 
@@ -113,7 +112,7 @@ class Defragment:
             if done and self._late(COUNT_SHARE):
                 self.nodes_left_out, self.evictions.subjects = len(subjects) - done, subjects[:done]
                 return
-            self._count(subject)
+            self._copies(subject)
 
     def _likely_first(self) -> list[Subject]:
         """The nodes with the most free CPUs on one NUMA node first: there the fewest pods have to leave."""
@@ -130,14 +129,14 @@ class Defragment:
         kubelet = subject.kubelet
         if kubelet is None or is_indifferent(kubelet, self._shape.request(kubelet.rules)):
             return None  # no copy is ever aligned
-        before = self._count(subject)
+        before = self._copies(subject)
         candidates = self.evictions.candidates(subject)
         left = self.evictions.trials_left
         self.evictions.trials_left = allowed = min(left, self._trials_a_node)
         known = {each.name: each for each in self.evictions.subjects}
 
         def gain(left: Subject, others: Sequence[Subject]) -> int:
-            return sum(self._copies(each) - self._count(known[each.name]) for each in (left, *others))
+            return sum(self._copies(each) - self._copies(known[each.name]) for each in (left, *others))
 
         found = self.evictions.cheapest(
             subject,
@@ -156,7 +155,7 @@ class Defragment:
 
     def _point(self, moves: int, eviction: Eviction | None) -> CurvePoint:
         subjects = self.evictions.subjects
-        copies, largest = sum(map(self._count, subjects)), 0
+        copies, largest = sum(map(self._copies, subjects)), 0
         for free, subject in sorted(((_free_cpus(s), s) for s in subjects), key=lambda pair: -pair[0]):
             if free <= largest or self._late(MOVES_SHARE):
                 break
@@ -193,14 +192,8 @@ class Defragment:
         (room,) = self._sizes[cpus].rooms([subject])
         return room.alignments.get(Alignment.ALIGNED, 0) > 0
 
-    def _count(self, subject: Subject) -> int:
-        """Aligned copies on a node of the cluster as it is; each is counted once."""
-        known = self._counts.get(subject.name)
-        if known is None or known[0] is not subject:
-            known = self._counts[subject.name] = subject, self._copies(subject)
-        return known[1]
-
     def _copies(self, subject: Subject) -> int:
+        """Aligned copies on a node; what follows from a state is computed once."""
         (room,) = self._capacity.rooms([subject])
         return room.alignments.get(Alignment.ALIGNED, 0)
 

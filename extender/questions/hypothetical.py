@@ -7,6 +7,7 @@ Rules of this file
 - Every error names its path in the question.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -42,19 +43,26 @@ from extender.wire.workloads import workload_from_json
 
 MAX_UNKNOWN_GATES: Final = 8
 FindLive = Callable[[str], Subject | None]
-_CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "cpuManagerPolicy": ("cpu_manager_policy",),
-    "cpuManagerPolicyOptions": ("cpu_manager_policy_options",),
-    "memoryManagerPolicy": ("memory_manager_policy",),
-    "reservedMemory": ("reserved_memory",),
-    "topologyManagerPolicy": ("topology_manager_policy",),
-    "topologyManagerScope": ("topology_manager_scope",),
-    "topologyManagerPolicyOptions": ("topology_manager_policy_options",),
-    "reservedSystemCPUs": ("reserved_system_cpus",),
-    "featureGates": ("feature_gates",),
-    "reservation": ("reservation_cpu_milli", "reservation_bytes"),
-}
-"""Fields of KubeletConfiguration that admission depends on, and where the replay has them."""
+_CONFIG_FIELDS: Final = (
+    "cpuManagerPolicy",
+    "cpuManagerPolicyOptions",
+    "memoryManagerPolicy",
+    "reservedMemory",
+    "topologyManagerPolicy",
+    "topologyManagerScope",
+    "topologyManagerPolicyOptions",
+    "reservedSystemCPUs",
+    "featureGates",
+    "reservation",
+)
+"""Fields of KubeletConfiguration that admission depends on."""
+
+
+def attributes_of(field: str) -> tuple[str, ...]:
+    """Where a KubeletConfig has a field of KubeletConfiguration: `cpuManagerPolicy` is `cpu_manager_policy`."""
+    if field == "reservation":
+        return "reservation_cpu_milli", "reservation_bytes"
+    return (re.sub("(?<=[a-z])(?=[A-Z])", "_", field).lower(),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +206,7 @@ def changed_config(config: KubeletConfig, node: HypotheticalNode, path: str) -> 
     check_switches(node.rules, f"{path}.rules")
     version = node.kubelet_version or config.kubelet_version
     said = kubelet_config_from_json(version, node.kubelet, f"{path}.kubelet")
-    changes = {field: getattr(said, field) for name in node.kubelet for field in _CONFIG_FIELDS[name]}
+    changes = {field: getattr(said, field) for name in node.kubelet for field in attributes_of(name)}
     if "feature_gates" in changes:
         changes["feature_gates"] = {**config.feature_gates, **said.feature_gates}
     if "reservedSystemCPUs" in node.kubelet and "reservation" not in node.kubelet and said.reserved_system_cpus:

@@ -69,15 +69,6 @@ class NodePod:
         return pod_requests(self.workload.pod, self.workload.rules.overhead_milli)
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadManifest:
-    workload: PodWorkload
-    owner: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    group: Group | None
-
-
 def pods_of(subject: Subject) -> list[NodePod]:
     """The pods of a node in the order in which a kubelet that starts admits them: static pods, then older ones first.
 
@@ -123,33 +114,25 @@ def _reported(facts: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, str
 
 
 def _read(pod: WatchedPod) -> NodePod | None:
-    manifest = _manifest(pod.manifest, pod.namespace)
-    if manifest is None:
+    read = _manifest(pod.manifest, pod.namespace)
+    if read is None:
         return None
-    workload = manifest.workload
-    return NodePod(
-        workload=replace(
-            workload,
-            namespace=pod.namespace,
-            name=pod.name,
-            pod=replace(workload.pod, uid=pod.uid, name=pod.name, namespace=pod.namespace, created_at=pod.created_at),
-        ),
+    namespace, name = pod.namespace, pod.name
+    own = replace(read.workload.pod, uid=pod.uid, namespace=namespace, name=name, created_at=pod.created_at)
+    return replace(
+        read,
+        workload=replace(read.workload, namespace=namespace, name=name, pod=own),
         priority=pod.priority,
         created_at=pod.created_at,
         started_at=pod.started_at,
         terminating=pod.terminating,
-        owner=manifest.owner,
-        labels=manifest.labels,
         is_static=pod.uid != pod.api_uid,
-        forbids_eviction=manifest.annotations.get(NEVER_EVICT[0]) == NEVER_EVICT[1],
-        prefers_no_eviction="descheduler.alpha.kubernetes.io/prefer-no-eviction" in manifest.annotations,
-        group=manifest.group,
     )
 
 
 @remembered(20_000, 0, lambda reduced, _namespace: len(reduced) > _REMEMBERED_BYTES)
-def _manifest(reduced: bytes, namespace: str) -> _ReadManifest | None:
-    """A reduced v1.Pod of the namespace; None if it cannot be read."""
+def _manifest(reduced: bytes, namespace: str) -> NodePod | None:
+    """What a reduced v1.Pod of the namespace says; None if it cannot be read."""
     document = orjson.loads(reduced)
     metadata = document["metadata"]
     try:
@@ -157,11 +140,13 @@ def _manifest(reduced: bytes, namespace: str) -> _ReadManifest | None:
     except WireError:
         return None
     owners = [owner["kind"] for owner in metadata.get("ownerReferences", ())]
-    return _ReadManifest(
+    annotations = metadata.get("annotations", {})
+    return NodePod(
         workload=workload,
         owner=owners[0] if owners else "",
         labels=metadata["labels"],
-        annotations=metadata.get("annotations", {}),
+        forbids_eviction=annotations.get(NEVER_EVICT[0]) == NEVER_EVICT[1],
+        prefers_no_eviction="descheduler.alpha.kubernetes.io/prefer-no-eviction" in annotations,
         group=group_of(document, namespace),
     )
 

@@ -27,6 +27,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import iter_bits
 from extender.kubelet.startup import initial_state, start
+from extender.questions.hypothetical import attributes_of
 from extender.questions.node_pods import pods_of
 from extender.questions.random_orders import Draw
 from extender.questions.restart_check import allocatable_after
@@ -47,15 +48,6 @@ FIELDS: Final[Mapping[str, tuple[object, ...]]] = {
     "reservedSystemCPUs": (FIRST_NUMA, EVERY_NUMA),
 }
 """What is varied; options by name, empty: none. `reservedSystemCPUs`: where as many reserved CPUs as now are."""
-ATTRIBUTES: Final[Mapping[str, str]] = {
-    "topologyManagerPolicy": "topology_manager_policy",
-    "topologyManagerScope": "topology_manager_scope",
-    "cpuManagerPolicyOptions": "cpu_manager_policy_options",
-    "topologyManagerPolicyOptions": "topology_manager_policy_options",
-    "memoryManagerPolicy": "memory_manager_policy",
-    "reservedSystemCPUs": "reserved_system_cpus",
-}
-"""Where a KubeletConfig has these fields."""
 MAX_FRONT: Final = 6
 """How many configurations of the front are listed, and replayed in more orders of arrival."""
 MIN_ORDERS, MAX_ORDERS = 3, 20
@@ -165,9 +157,7 @@ class Tune:
     def nodes_weaker(self, each: Tuned, now: Tuned) -> int:
         """On how many nodes a configuration guarantees less than the present one."""
         pairs = zip(self._groups, each.guarantees, now.guarantees, strict=True)
-        return sum(
-            group.nodes for group, mine, before in pairs if any(a < b for a, b in zip(mine, before, strict=True))
-        )
+        return sum(group.nodes for group, mine, before in pairs if mine.is_weaker(before))
 
     def _all_changes(self) -> Iterator[Change]:
         """The present configuration, and all that differ from it on some node: fewer fields first."""
@@ -323,7 +313,8 @@ def _with(config: KubeletConfig, kubelet: Kubelet, name: str, value: str) -> Kub
     changed: object = value
     if name.endswith("Options"):
         changed = {value: "true"} if value else {}
-    return replace(config, **{ATTRIBUTES[name]: changed})  # type: ignore[arg-type]
+    (attribute,) = attributes_of(name)
+    return replace(config, **{attribute: changed})  # type: ignore[arg-type]
 
 
 def reserved_cpus(kubelet: Kubelet, where: str) -> int:
