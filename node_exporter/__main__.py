@@ -9,20 +9,24 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 import orjson
 
+from node_exporter import service
+from node_exporter.agent import Cadence
+from node_exporter.kubelet_api import KubeletApi
 from node_exporter.logs import set_up_logging
 from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.nri_policy import MAX_ANSWER_BYTES, config_from_api, config_from_file
 from node_exporter.sequence import next_sequence
+from node_exporter.sinks import Sink
+from node_exporter.sinks.connection import Connection, CredentialFiles
+from node_exporter.sinks.dry import DrySink
+from node_exporter.sinks.http import HttpSink
+from node_exporter.sinks.nrt import ApiServer, NrtSink
 from node_exporter.visible import VisibleGroup
-
-if TYPE_CHECKING:
-    from node_exporter.kubelet_api import KubeletApi
-    from node_exporter.sinks.nrt import ApiServer
 
 LOG = logging.getLogger(__name__)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -207,43 +211,47 @@ def run(
     Token and certificates are read again when they change. An empty environment variable counts as unset (except
     NUMA_LISTEN). A variable that is not an option is logged as a warning.
     """
-    from node_exporter import service  # noqa: PLC0415 - `report` does without what sends
-    from node_exporter.agent import Cadence  # noqa: PLC0415
-
     if not dry_run and bool(push) == nrt:
         raise click.UsageError("Name the receiver: either --push URL or --nrt; or use --dry-run.")
     set_up_logging(log_level, log_format)
     for name, near in unknown_variables(os.environ):
         LOG.warning("unknown option: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
-    target: service.Target | ApiServer | None = None
-    if nrt and not dry_run:
-        target = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)
-    elif push and not dry_run:
-        target = service.Target(
-            url=push, timeout_seconds=timeout,
-            token_file=token_file, ca_file=ca_file, cert_file=cert_file, key_file=key_file,
-        )  # fmt: skip
-    nri = config_from_file(nri_config) if nri_config else None
-    if nri is None and nri_namespace:
-        from node_exporter.sinks.connection import Connection  # noqa: PLC0415 - loads an HTTP client
-
+    api = None
+    if (nrt and not dry_run) or (nri_namespace and not nri_config):
         api = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)
+    nri = config_from_file(nri_config) if nri_config else None
+    if nri is None and nri_namespace and api:
         connection = Connection(
             api.url, timeout_seconds=timeout, credentials=api.credentials, max_answer_bytes=MAX_ANSWER_BYTES
         )
         nri = config_from_api(connection, node_name, nri_namespace)
+    kubelet = _kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file)
+    certificates = {"kubelet": kubelet.pin_file, "kubelet_ca": kubelet.ca_file} if kubelet else {}
+    sink: Sink
+    if dry_run:
+        sink, mode, receiver = DrySink(sys.stdout.buffer), "dry-run", "-"
+    elif api and nrt:
+        sink, mode, receiver = NrtSink(api, node_name), "nrt", api.url
+    else:
+        credentials = CredentialFiles(token_file=token_file, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+        mode, receiver = "push", push or ""
+        sink = HttpSink(receiver, node_name, timeout_seconds=timeout, credentials=credentials)
+        certificates |= {"client": cert_file, "extender_ca": ca_file}
     settings = service.ServiceSettings(
         node=NodeSettings(
             root=root,
             node_name=node_name,
             kubelet_dir=kubelet_dir,
             kubelet_version=kubelet_version,
-            kubelet_api=_kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file),
+            kubelet_api=kubelet,
             rules=rules,
             nri_config=nri,
             nri_release=nri_release,
         ),
-        target=target,
+        sink=sink,
+        mode=mode,
+        receiver=receiver,
+        certificates=certificates,
         cadence=Cadence(interval=interval),
         listen=_address(listen),
     )
@@ -252,11 +260,9 @@ def run(
     service.run_until_signal(settings)
 
 
-def _kubelet_api(url: str | None, token_file: Path, ca_file: Path | None, pin_file: Path | None) -> "KubeletApi | None":
+def _kubelet_api(url: str | None, token_file: Path, ca_file: Path | None, pin_file: Path | None) -> KubeletApi | None:
     if not url:
         return None
-    from node_exporter.kubelet_api import KubeletApi  # noqa: PLC0415 - loads an HTTP client
-
     try:
         return KubeletApi(url=url, token_file=token_file, ca_file=ca_file, pin_file=pin_file)
     except ValueError as error:
@@ -265,10 +271,7 @@ def _kubelet_api(url: str | None, token_file: Path, ca_file: Path | None, pin_fi
 
 def _api_server(
     url: str | None, token_file: Path, ca_file: Path, timeout_seconds: float, refresh_seconds: float
-) -> "ApiServer":
-    from node_exporter.sinks.connection import CredentialFiles  # noqa: PLC0415 - loads an HTTP client
-    from node_exporter.sinks.nrt import ApiServer  # noqa: PLC0415
-
+) -> ApiServer:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not url and not host:
         raise click.UsageError("Not in a pod: name the API server with --api-url.")

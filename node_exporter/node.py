@@ -5,19 +5,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from node_exporter.build import build_report
 from node_exporter.devices import Remembered, remember
 from node_exporter.files import identity
+from node_exporter.kubelet_api import KubeletApi, ask_kubelet
 from node_exporter.nri_policy import NriObserver, ReadNriConfig
 from node_exporter.observation import RunningConfig
 from node_exporter.observe import Fixed, observe, read_fixed
 from node_exporter.podresources import PodResourcesClient
 from node_exporter.report import NodeReport, PodResourcesService
-
-if TYPE_CHECKING:
-    from node_exporter.kubelet_api import KubeletApi
 
 SOCKET = "pod-resources/kubelet.sock"
 REFRESH_SECONDS = 600.0
@@ -47,7 +44,7 @@ class NodeSettings:
     node_name: str
     kubelet_dir: str | None = None
     kubelet_version: str | None = None
-    kubelet_api: "KubeletApi | None" = None
+    kubelet_api: KubeletApi | None = None
     rules: Mapping[str, bool] = field(default_factory=dict)
     nri_config: ReadNriConfig | None = None
     nri_release: str = ""
@@ -150,8 +147,6 @@ class NodeReader:
     def _read_fixed(self) -> Fixed:
         settings = self._settings
         if settings.kubelet_api is not None:
-            from node_exporter.kubelet_api import ask_kubelet  # noqa: PLC0415 - loads an HTTP client
-
             answer = ask_kubelet(settings.kubelet_api)
             self._running = replace(
                 answer,

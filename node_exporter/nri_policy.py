@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 import orjson
@@ -30,9 +30,7 @@ from node_exporter.nri_grants import POLICY, STATE_FILE, OtherPolicyError, State
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
 from node_exporter.nri_plugin import DOUBTED_SECONDS, PluginWatch
 from node_exporter.report import JsonObject, Problem, ReportedNriMachine, ReportedNriPolicy
-
-if TYPE_CHECKING:
-    from node_exporter.sinks.connection import Connection
+from node_exporter.sinks.connection import Connection
 
 SOURCE: Final = "nri"
 MACHINE_SECONDS: Final = 600.0
@@ -97,7 +95,7 @@ def config_from_file(path: Path) -> ReadNriConfig:
     return read
 
 
-def config_from_api(connection: "Connection", node_name: str, namespace: str) -> ReadNriConfig:
+def config_from_api(connection: Connection, node_name: str, namespace: str) -> ReadNriConfig:
     """Reads the configuration from the API server: that of the node, else of its group, else the default.
 
     Needs `get` on topologyawarepolicies (config.nri) in the plugin's namespace, and on the Node for its group.

@@ -3,12 +3,11 @@
 import logging
 import os
 import signal
-import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from node_exporter.agent import Agent, Cadence
 from node_exporter.kubelet_watch import KubeletWatcher
@@ -16,11 +15,7 @@ from node_exporter.metrics import ExporterMetrics
 from node_exporter.node import SOCKET, NodeReader, NodeSettings
 from node_exporter.ops import OpsServer
 from node_exporter.sinks import Delivery, Sink
-from node_exporter.sinks.dry import DrySink
 from node_exporter.watch import StateWatcher
-
-if TYPE_CHECKING:
-    from node_exporter.sinks.nrt import ApiServer
 
 LOG = logging.getLogger(__name__)
 
@@ -32,33 +27,25 @@ END_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """The extender to report to. Files are optional; see `sinks.connection.CredentialFiles`."""
-
-    url: str
-    timeout_seconds: float = 5.0
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
     """All settings of `run`.
 
-    `target`: an extender, or the API server; None: print instead of sending. `listen` None: no metrics and probes.
+    `mode` and `receiver` are what the first log line says of `sink`: push, nrt or dry-run, and an address.
+    `certificates`: the certificate files in use, by purpose. `listen` None: no metrics and probes.
     """
 
     node: NodeSettings
-    target: "Target | ApiServer | None"
+    sink: Sink
+    mode: str
+    receiver: str
+    certificates: Mapping[str, Path | None] = field(default_factory=dict)
     cadence: Cadence = field(default_factory=Cadence)
     listen: tuple[str, int] | None = None
 
 
 def run_once(settings: ServiceSettings) -> bool:
     """Send one report. True if it was accepted."""
-    node, metrics, sink = NodeReader(settings.node), ExporterMetrics(), _sink(settings)
+    node, metrics, sink = NodeReader(settings.node), ExporterMetrics(), settings.sink
     try:
         return Agent(node.look, sink, metrics, settings.cadence).publish().outcome is Delivery.ACCEPTED
     finally:
@@ -72,12 +59,12 @@ def run_until_signal(settings: ServiceSettings) -> None:
     hangs cannot keep the program from ending. After `STOP_SECONDS` the process exits without it.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
-    node, metrics, sink = NodeReader(settings.node), ExporterMetrics(), _sink(settings)
-    metrics.watch_certificates(_certificates(settings))
-    agent = Agent(node.look, sink, metrics, settings.cadence, lambda: node.seconds_to_next_look)
+    node, metrics = NodeReader(settings.node), ExporterMetrics()
+    metrics.watch_certificates(settings.certificates)
+    agent = Agent(node.look, settings.sink, metrics, settings.cadence, lambda: node.seconds_to_next_look)
     ops = _start_ops(settings, agent, metrics)
     faults: list[BaseException] = []
-    worker = threading.Thread(target=_work, args=(settings, node, agent, sink, faults), name="agent", daemon=True)
+    worker = threading.Thread(target=_work, args=(settings, node, agent, faults), name="agent", daemon=True)
     worker.start()
     signal.sigwait(END_SIGNALS)
     agent.stop()
@@ -95,7 +82,7 @@ def run_until_signal(settings: ServiceSettings) -> None:
     LOG.info("stopped node=%s", settings.node.node_name)
 
 
-def _work(settings: ServiceSettings, node: NodeReader, agent: Agent, sink: Sink, faults: list[BaseException]) -> None:
+def _work(settings: ServiceSettings, node: NodeReader, agent: Agent, faults: list[BaseException]) -> None:
     """Report until the agent is stopped. An exception ends the program; the main thread raises it."""
     try:
         watchers = (
@@ -108,55 +95,23 @@ def _work(settings: ServiceSettings, node: NodeReader, agent: Agent, sink: Sink,
         agent.run()
         for watcher in watchers:
             watcher.stop()
-        sink.close()
+        settings.sink.close()
     except Exception as fault:  # noqa: BLE001 - raised again by the main thread
         faults.append(fault)
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def start_line(settings: ServiceSettings) -> str:
-    """Version, mode and node, for the first log line. `mode`: push, nrt or dry-run."""
-    target = settings.target
-    mode = "dry-run" if target is None else "push" if isinstance(target, Target) else "nrt"
+    """Version, mode and node, for the first log line."""
     values = {
         "version": version("numa-extender"),
-        "mode": mode,
+        "mode": settings.mode,
         "node": settings.node.node_name,
-        "to": target.url if target else "-",
+        "to": settings.receiver,
         "root": settings.node.root,
         "interval": f"{settings.cadence.interval:g}s",
     }
     return " ".join(("started", *(f"{key}={value}" for key, value in values.items())))
-
-
-def _certificates(settings: ServiceSettings) -> dict[str, Path | None]:
-    """The certificate files that this exporter uses, by purpose."""
-    target, kubelet = settings.target, settings.node.kubelet_api
-    files: dict[str, Path | None] = {}
-    if isinstance(target, Target):
-        files |= {"client": target.cert_file, "extender_ca": target.ca_file}
-    if kubelet is not None:
-        files |= {"kubelet": kubelet.pin_file, "kubelet_ca": kubelet.ca_file}
-    return files
-
-
-def _sink(settings: ServiceSettings) -> Sink:
-    if settings.target is None:
-        return DrySink(sys.stdout.buffer)
-    from node_exporter.sinks.connection import CredentialFiles  # noqa: PLC0415 - --dry-run does without an HTTP client
-    from node_exporter.sinks.http import HttpSink  # noqa: PLC0415
-
-    target = settings.target
-    if not isinstance(target, Target):
-        from node_exporter.sinks.nrt import NrtSink  # noqa: PLC0415
-
-        return NrtSink(target, settings.node.node_name)
-    credentials = CredentialFiles(
-        token_file=target.token_file, ca_file=target.ca_file, cert_file=target.cert_file, key_file=target.key_file
-    )
-    return HttpSink(
-        target.url, settings.node.node_name, timeout_seconds=target.timeout_seconds, credentials=credentials
-    )
 
 
 def _start_ops(settings: ServiceSettings, agent: Agent, metrics: ExporterMetrics) -> OpsServer | None:
