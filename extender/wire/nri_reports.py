@@ -20,6 +20,7 @@ import msgspec
 from extender.kubelet.sets import format_list, parse_list
 from extender.nri.config import PolicyConfig
 from extender.nri.machine import CPU, DRAM, HBM, PMEM, Cache, MemoryNode, NriMachine
+from extender.nri.state import NriPolicy
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.nri_options import unknown_options
 from extender.wire.nri_scenarios import config_from_json
@@ -71,27 +72,30 @@ class _DiscoveryError(Exception):
     """The plugin stops at these facts."""
 
 
-def read_nri(policy: ReportedNriPolicy) -> tuple[NriFacts | None, list[Problem]]:
-    """The facts of the section *policy*, None if it is too large, and its problems. Raises WireError."""
+def read_nri(policy: ReportedNriPolicy, known: NriPolicy | None = None) -> tuple[NriFacts | None, list[Problem]]:
+    """The facts of the section *policy*, None if it is too large, and its problems. Raises WireError.
+
+    *known*: the policy of an earlier report, if all but the grants is equal; saves most of the work.
+    """
     try:
-        facts = nri_facts(policy)
+        facts = nri_facts(policy, known)
     except CapError as cap:
         reason = f"too large for a node: {cap.reason}: the NRI policy is not known"
         return None, [problem(cap.field, reason, "error")]
     return facts, [problem(path, reason) for path, reason in facts.faults]
 
 
-def nri_facts(policy: ReportedNriPolicy) -> NriFacts:
+def nri_facts(policy: ReportedNriPolicy, known: NriPolicy | None = None) -> NriFacts:
     """The facts of the section *policy*; raises WireError, and CapError for a part larger than any real node has."""
     faults: list[tuple[str, str]] = []
-    machine = None
-    if policy.machine is not None:
+    machine = None if known is None else known.setup.topology.machine
+    if machine is None and policy.machine is not None:
         try:
             machine = nri_machine(policy.machine)
         except _DiscoveryError as error:
             faults.append((f"{NRI}.machine", f"the plugin does not start here: {error}"))
-    config = None
-    if policy.config is not None:
+    config = None if known is None else known.setup.config
+    if config is None and policy.config is not None:
         if (size := len(msgspec.json.encode(policy.config))) > MAX_CONFIG_BYTES:
             raise CapError(f"{NRI}.config", f"{size} bytes, more than {MAX_CONFIG_BYTES}")
         try:

@@ -208,7 +208,8 @@ def _read_node(
         if same is None and not starts:
             raise NewKubeletError
         if facts.nri is not None:
-            nri, nri_problems = read_nri(facts.nri)
+            runtime = same.runtime if same and isinstance(same.runtime, NriRuntime) else None
+            nri, nri_problems = read_nri(facts.nri, runtime)
             problems += nri_problems
         devices = devices_of(facts.devices or {})
         kubelet = same or _read_kubelet(facts, parts, problems)
