@@ -52,3 +52,13 @@ def integer_at(value: object, path: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise WireError(path, f"{shown(value)} is not an integer")
     return value
+
+
+def mapping(value: object) -> Json:
+    """*value* if it is an object, otherwise an empty one: for what the API server has checked."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[Json]:
+    """The objects of a list, without anything else in it. Empty if *value* is not a list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from extender.wire.errors import WireError
+from extender.wire.fields import Json, mapping, objects
 from extender.wire.group_conventions import (
     CONVENTIONS,
     GROUP,
@@ -70,8 +71,6 @@ _MAX_SIZE: Final = 1_000_000
 _MAX_TASK_GROUPS: Final = 16_384
 """Characters of YuniKorn's annotation that are read at most."""
 
-Json = Mapping[str, object]
-
 
 class ObjectKey(NamedTuple):
     """An object of the API that states the size of groups.
@@ -109,8 +108,8 @@ class Group(NamedTuple):
 
 def group_of(manifest: Json, namespace: str = "") -> Group | None:
     """The group of the pod in a v1.Pod document; None if it is in none. *namespace* replaces the document's."""
-    metadata, spec = _object(manifest, "metadata"), _object(manifest, "spec")
-    labels, annotations = _object(metadata, "labels"), _object(metadata, "annotations")
+    metadata, spec = mapping(manifest.get("metadata")), mapping(manifest.get("spec"))
+    labels, annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
     found = _named(labels, annotations, spec)
     if found is None:
         return None
@@ -143,9 +142,9 @@ def _named(labels: Json, annotations: Json, spec: Json) -> tuple[str, str, Conve
     """Kind and name of the group, and the convention that it follows, if it is one of `CONVENTIONS`."""
     if name := _text(annotations, GROUP):
         return "annotation", name, None
-    if "schedulingGroup" in spec and (name := _text(_object(spec, "schedulingGroup"), "podGroupName")):
+    if "schedulingGroup" in spec and (name := _text(mapping(spec.get("schedulingGroup")), "podGroupName")):
         return "pod_group", name, None
-    if "workloadRef" in spec and (name := _text(reference := _object(spec, "workloadRef"), "name")):
+    if "workloadRef" in spec and (name := _text(reference := mapping(spec.get("workloadRef")), "name")):
         replica = _text(reference, "podGroupReplicaKey")
         return "workload", "/".join(filter(None, (name, _text(reference, "podGroup"), replica))), None
     for each in CONVENTIONS:
@@ -184,7 +183,7 @@ def _task_groups_size(annotations: Json) -> int:
 
 def _object_key(kind: str, namespace: str, name: str, spec: Json) -> ObjectKey | None:
     if kind == "workload":
-        reference = _object(spec, "workloadRef")
+        reference = mapping(spec.get("workloadRef"))
         name = f"{_text(reference, 'name')}/{_text(reference, 'podGroup')}"
     return ObjectKey(kind, namespace, name) if kind in OBJECTS else None
 
@@ -198,21 +197,21 @@ def sizes_of(kind: str, document: Json) -> dict[ObjectKey, int]:
     the pods of all their roles; an MPIJob has no size if its launcher waits for the workers. A LeaderWorkerSet has the
     `size` of its groups, and a Volcano Job `minAvailable`.
     """
-    metadata, spec = _object(document, "metadata"), _object(document, "spec")
+    metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
     name, namespace = _text(metadata, "name"), _text(metadata, "namespace")
     found: dict[str, int] = {}
     if kind == "pod_group":
-        found[name] = group_size(_object(_object(spec, "schedulingPolicy"), "gang").get("minCount"))
+        found[name] = group_size(mapping(mapping(spec.get("schedulingPolicy")).get("gang")).get("minCount"))
     elif kind == "job_set":
         found[name] = _job_set_size(spec)
     elif kind == "grove":
-        found[name] = group_size(sum(group_size(each.get("minReplicas")) for each in _list(spec, "podgroups")))
+        found[name] = group_size(sum(group_size(each.get("minReplicas")) for each in objects(spec.get("podgroups"))))
     elif kind == "workload":
-        for each in _list(spec, "podGroups"):
-            count = group_size(_object(_object(each, "policy"), "gang").get("minCount"))
+        for each in objects(spec.get("podGroups")):
+            count = group_size(mapping(mapping(each.get("policy")).get("gang")).get("minCount"))
             found[f"{name}/{_text(each, 'name')}"] = count
     elif kind == "leader_worker_set":
-        found[name] = _count(_object(spec, "leaderWorkerTemplate").get("size"))
+        found[name] = _count(mapping(spec.get("leaderWorkerTemplate")).get("size"))
     elif kind == "volcano_job":
         found[name] = group_size(spec.get("minAvailable")) or _templates_size(document, spec)
     elif kind in ("training_job", "ray_cluster"):
@@ -224,12 +223,13 @@ def sizes_of(kind: str, document: Json) -> dict[ObjectKey, int]:
 
 def _job_set_size(spec: Json) -> int:
     """How many pods the JobSet runs at a time; 0 if it does not say, or does not start all of them at once."""
-    jobs = _list(spec, "replicatedJobs")
-    if _object(spec, "startupPolicy").get("startupPolicyOrder") == "InOrder" or any("dependsOn" in job for job in jobs):
+    jobs = objects(spec.get("replicatedJobs"))
+    order = mapping(spec.get("startupPolicy")).get("startupPolicyOrder")
+    if order == "InOrder" or any("dependsOn" in job for job in jobs):
         return 0
     size = 0
     for job in jobs:
-        template = _object(_object(job, "template"), "spec")
+        template = mapping(mapping(job.get("template")).get("spec"))
         pods = _count(template.get("parallelism"))
         completions = template.get("completions")
         size += _count(job.get("replicas")) * (pods if completions is None else min(pods, _count(completions)))
@@ -265,21 +265,11 @@ def apis_of(setting: str) -> Iterator[str]:
 
 def spreads(spec: Json) -> bool:
     """Whether two pods of one template can never be on one node: by anti-affinity for hostnames, or a host port."""
-    anti = _object(_object(spec, "affinity"), "podAntiAffinity")
-    rules = _list(anti, "requiredDuringSchedulingIgnoredDuringExecution")
+    anti = mapping(mapping(spec.get("affinity")).get("podAntiAffinity"))
+    rules = objects(anti.get("requiredDuringSchedulingIgnoredDuringExecution"))
     return any(rule.get("topologyKey") == HOST for rule in rules) or any(
-        "hostPort" in port for each in _list(spec, "containers") for port in _list(each, "ports")
+        "hostPort" in port for each in objects(spec.get("containers")) for port in objects(each.get("ports"))
     )
-
-
-def _object(document: Json, key: str) -> Json:
-    value = document.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _list(document: Json, key: str) -> list[Json]:
-    value = document.get(key)
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _text(document: Json, key: str) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-Json = Mapping[str, object]
+from extender.wire.fields import objects
 
 
 class LabelRequirement(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ def requirements_of(selector: object) -> tuple[LabelRequirement, ...] | None:
     equal, terms = selector.get("matchLabels"), selector.get("matchExpressions")
     return (
         *(_required(key, "In", [value]) for key, value in sorted(equal.items() if isinstance(equal, Mapping) else ())),
-        *(_required(each.get("key"), each.get("operator"), each.get("values")) for each in _objects(terms)),
+        *(_required(each.get("key"), each.get("operator"), each.get("values")) for each in objects(terms)),
     )
 
 
@@ -66,7 +66,7 @@ class AntiAffinity(NamedTuple):
 
 def anti_affinity_of(terms: object) -> Iterator[AntiAffinity]:
     """The required terms of a pod's `podAntiAffinity`, without those that select no pod."""
-    for each in _objects(terms):
+    for each in objects(terms):
         key, names = each.get("topologyKey"), each.get("namespaces")
         required = requirements_of(each.get("labelSelector"))
         if isinstance(key, str) and required is not None:
@@ -77,7 +77,3 @@ def anti_affinity_of(terms: object) -> Iterator[AntiAffinity]:
 def _required(key: object, operator: object, values: object) -> LabelRequirement:
     texts = values if isinstance(values, list) else []
     return LabelRequirement(key=str(key), operator=str(operator), values=frozenset(map(str, texts)))
-
-
-def _objects(value: object) -> list[Json]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -25,6 +25,7 @@ from extender.kubelet.sets import MAX_NUMA_ID, iter_bits
 from extender.nri.counts import NriCounts, PoolCounts
 from extender.replay.counts import Counted, Counts, ZoneCounts
 from extender.wire.errors import WireError, shown
+from extender.wire.fields import mapping, objects
 from extender.wire.nri_zones import POLICY, POLICY_ATTRIBUTE, pool_counts, tree_of
 from extender.wire.quantity import parse_whole
 from extender.wire.typed import converted
@@ -92,10 +93,8 @@ class Published:
 
 def published_from_json(value: Mapping[str, object]) -> Published:
     """Read an object. Raises WireError."""
-    metadata = value.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    annotations = metadata.get("annotations")
-    texts = {k: v for k, v in annotations.items() if isinstance(v, str)} if isinstance(annotations, dict) else {}
+    metadata = mapping(value.get("metadata"))
+    texts = {k: v for k, v in mapping(metadata.get("annotations")).items() if isinstance(v, str)}
     parsed = converted(value, _NRTObject, "")
     carried = texts.get(REPORT, "")
     zones = () if carried else tuple(sorted(_zones(parsed.zones), key=lambda zone: zone.numa))
@@ -198,26 +197,17 @@ def _rules(version: str) -> Rules:
 
 def _publisher(managed: object) -> str:
     """The last field manager that applied or updated the object's content. Empty if none is named."""
-    names = [
-        str(entry.get("manager") or "")
-        for entry in (managed if isinstance(managed, list) else ())
-        if isinstance(entry, dict) and _wrote_zones(entry)
-    ]
+    names = [str(each.get("manager") or "") for each in objects(managed) if _wrote_zones(each)]
     return names[-1] if names else ""
-
-
-def _owner(references: object) -> str:
-    uids = [
-        str(entry.get("uid") or "")
-        for entry in (references if isinstance(references, list) else ())
-        if isinstance(entry, dict) and entry.get("kind") == "Node"
-    ]
-    return uids[0] if uids else ""
 
 
 def _wrote_zones(entry: Mapping[str, object]) -> bool:
     fields = entry.get("fieldsV1")
     return not isinstance(fields, dict) or "f:zones" in fields
+
+
+def _owner(references: object) -> str:
+    return next((str(each.get("uid") or "") for each in objects(references) if each.get("kind") == "Node"), "")
 
 
 def _zones(zones: list[_Zone]) -> Iterator[ZoneCounts]:

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from extender.wire.fields import Json
+from extender.wire.fields import Json, objects
 from extender.wire.label_selectors import AntiAffinity, LabelRequirement, anti_affinity_of
 from extender.wire.quantity import parse_milli
 from extender.wire.typed import converted
@@ -134,17 +134,14 @@ def _without_nulls(value: object, depth: int = _DEPTH) -> object:
 
 def _unread(spec: Json, affinity: _Affinity) -> Iterator[str]:
     yield from (what for key, what in _UNREAD.items() if spec.get(key))
-    if any(each.get("whenUnsatisfiable") != "ScheduleAnyway" for each in _objects(spec, "topologySpreadConstraints")):
+    if any(
+        each.get("whenUnsatisfiable") != "ScheduleAnyway" for each in objects(spec.get("topologySpreadConstraints"))
+    ):
         yield "topology spread constraints"
-    if any(not LOCAL_VOLUMES.issuperset({*volume} - {"name"}) for volume in _objects(spec, "volumes")):
+    if any(not LOCAL_VOLUMES.issuperset({*volume} - {"name"}) for volume in objects(spec.get("volumes"))):
         yield "volumes"
     if any(isinstance(rules, dict) and rules.get(REQUIRED) for rules in (affinity.to_pods, affinity.against_pods)):
         yield "required affinity to other pods"
-    ports = (port for container in _objects(spec, "containers") for port in _objects(container, "ports"))
+    ports = (port for container in objects(spec.get("containers")) for port in objects(container.get("ports")))
     if any(port.get("hostPort") for port in ports):
         yield "host ports"
-
-
-def _objects(parent: Json, key: str) -> list[Json]:
-    found = parent.get(key)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
