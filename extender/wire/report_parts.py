@@ -33,6 +33,7 @@ MAX_BYTES: Final[Mapping[str, int]] = {
     "state": _MIB,
     "pods": _MIB,
     "zones": _MIB,
+    "problems": _MIB,
     "rules": _MIB // 8,
     NRI: _MIB,
 }
@@ -45,6 +46,7 @@ _EMPTY: Final[Mapping[str, bytes]] = {
     "state": b"{}",
     "pods": b"null",
     "zones": b"[]",
+    "problems": b"[]",
     "rules": b"{}",
     NRI: b"null",
 }
@@ -67,7 +69,6 @@ _DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in get_type_
 _SPLIT: Final = _raw("ReportFields", tuple(_FIELDS))
 _SPLIT_NRI: Final = _raw("NriFields", _NRI_FIXED)
 _VERSIONED: Final = msgspec.json.Decoder(_Versioned)
-_ITEMS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class ReportParts:
@@ -87,8 +88,6 @@ class ReportParts:
 
     def _limited(self, name: str, value: bytes) -> bytes:
         """The part, or what stands for it if it is too large."""
-        if name == "problems":
-            return self._first_problems(value)
         if len(value) <= MAX_BYTES.get(name, _MAX_OTHER):
             return value
         reason = f"{len(value)} bytes, more than {MAX_BYTES.get(name, _MAX_OTHER)}"
@@ -96,17 +95,6 @@ class ReportParts:
             raise WireError(name, reason)
         self.left_out.append((name, reason))
         return _EMPTY[name]
-
-    def _first_problems(self, value: bytes) -> bytes:
-        try:
-            items = _ITEMS.decode(value)
-        except msgspec.DecodeError:
-            return b"[]" if len(value) > _MAX_OTHER else value
-        if len(items) <= MAX_PROBLEMS and len(value) <= _MIB:
-            return value
-        kept = [bytes(item) for item in items[:MAX_PROBLEMS] if len(item) <= _MIB // MAX_PROBLEMS]
-        self.left_out.append(("problems", f"{len(items)} problems; {len(items) - len(kept)} of them are not listed"))
-        return b"[" + b",".join(kept) + b"]"
 
     def read(self, name: str) -> Any:  # noqa: ANN401 - the type of the field in NodeReport
         """The value of one field. Raises WireError."""
