@@ -1,14 +1,18 @@
 """Reports in order, heartbeats, and nodes as people see them."""
 
+import asyncio
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
+import httpx
 import orjson
 from starlette.testclient import TestClient
 
 from extender.api.nodes.models import NodeDetail, NodeSummary
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
+from extender.identity import EVERYTHING
 from extender.samples.nodes import Workload
 from tests.api.conftest import Clock
 from tests.replies import read_exactly
@@ -172,3 +176,32 @@ def test_a_switch_of_the_cluster_is_a_rule_of_every_node_and_the_nodes_own_rules
 
     assert {name: rule.distribute_inside_hint for name, rule in rules.items()} == {"plain": True, "other": True}
     assert {name: rule.spread_by_topology for name, rule in rules.items()} == {"plain": True, "other": False}
+
+
+def test_one_report_of_a_node_is_read_at_a_time_and_other_nodes_do_not_wait_for_it() -> None:
+    """The first report of a kubelet is read in another thread, which a node could otherwise keep for itself."""
+
+    async def report_twice() -> tuple[list[int], dict[str, Any], str]:
+        may_read = asyncio.Event()
+
+        async def offload(work: Callable[..., Any], /, *args: Any) -> Any:  # noqa: ANN401
+            await may_read.wait()
+            return work(*args)
+
+        app = make_app(make_service(Settings(loopback_scopes=EVERYTHING), offload=offload))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as caller:
+            first, other = (
+                asyncio.create_task(caller.put(f"/v1/nodes/{node.name}/report", json=report_of(node)))
+                for node in (NODE, sample("node-b"))
+            )
+            await asyncio.sleep(0.05)
+            second = await caller.put(PATH, json=report_of(NODE, sequence=2))
+            may_read.set()
+            replies = [await first, await other, await caller.put(PATH, json=report_of(NODE, sequence=2))]
+            return [each.status_code for each in replies], second.json(), second.headers["retry-after"]
+
+    statuses, refused, retry_after = asyncio.run(report_twice())
+
+    assert statuses == [200, 200, 200]
+    assert (refused["status"], retry_after) == (429, "1")
+    assert "a report of the node is being read" in refused["detail"]

@@ -53,7 +53,7 @@ class SimExtender:
         self.api, self.finish_seconds, self.gangs, self.profiles = api, finish_seconds, gangs, profiles
         self.timeline = api.timeline
         self.starts = 0
-        self._calls: set[asyncio.Future[Any]] = set()
+        self._calls: dict[asyncio.Future[Any], None] = {}  # in the order of their end
         self._watchers: list[Watcher] = []
         self.service: Service | None = None
         self.budgets: list[DisruptionBudget] = []
@@ -122,13 +122,13 @@ class SimExtender:
         if self.service is None:
             return None
         call = asyncio.ensure_future(self._call(method, path, body))
-        self._calls.add(call)
+        self._calls[call] = None
         try:
             return await call
         except asyncio.CancelledError:
             return None
         finally:
-            self._calls.discard(call)
+            self._calls.pop(call, None)
 
     async def _call(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         status = 0
