@@ -81,7 +81,8 @@ class Author(Attack):
         for name, node in mine:
             if node in SHARED:
                 refused = {"phase": "Failed", "reason": chance.choice(("NodeAffinity", "OutOfcpu", "Evicted"))}
-                world.server.pods.patch(name, {"status": {**refused, "message": "Pod was rejected: no"}}, EVIL)
+                with suppress(ApiProblem):  # as above
+                    world.server.pods.patch(name, {"status": {**refused, "message": "Pod was rejected: no"}}, EVIL)
 
 
 class WildNode(Attack):
