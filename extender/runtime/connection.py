@@ -10,14 +10,15 @@ Rules of this file
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from extender.api.service import Feature, Service
 from extender.cluster.watching import Watching
 from extender.kube.changes import Batch, Gone
-from extender.kube.client import KubeClient
+from extender.kube.client import KubeClient, Requester
 from extender.kube.feed import ClusterFeed, Refused, read_shape
 from extender.kube.handoff import LoopHandoff
 from extender.kube.node_context import WatchedSurroundings, requests_of
@@ -193,6 +194,16 @@ class ConnectedFeature(Feature):
     def connect(self, connection: ApiConnection, /) -> None:
         """Say what to watch and to run. Called once, before the watches start."""
         raise NotImplementedError
+
+
+@dataclass
+class LeaderTask:
+    """Work that only the leader does. `can_write`: whether this process leads. `wall`: Unix seconds, for its writes."""
+
+    service: Service
+    client: Requester
+    can_write: Callable[[], bool]
+    wall: Callable[[], float] = field(default=time.time, kw_only=True)
 
 
 def _each(consumers: Sequence[Callable[[T], object]], value: T) -> None:

@@ -17,23 +17,21 @@ Rules of this file
 
 import asyncio
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
-from extender.kube.client import JSON, Requester, path_of
+from extender.kube.client import JSON, path_of
 from extender.kube.errors import KubeError
 from extender.kubelet.verdict import Certainty
 from extender.questions.free_room import free_cpus
 from extender.questions.suggestions import NearestRequest, nearest
 from extender.replay.pod import Pod
-from extender.runtime.connection import ApiConnection, ConnectedFeature
+from extender.runtime.connection import ApiConnection, ConnectedFeature, LeaderTask
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call
 from extender.scheduling.totals import pod_requests
@@ -72,35 +70,27 @@ class PodEventsFeature(ConnectedFeature):
 make = PodEventsFeature
 
 
-class PodEvents:
-    """The events of one service. *can_write*: whether this process leads. *wall*: Unix seconds, for the events."""
+@dataclass
+class PodEvents(LeaderTask):
+    """The events of one service."""
 
-    def __init__(
-        self,
-        service: Service,
-        client: Requester,
-        can_write: Callable[[], bool],
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._service, self._client, self._can_write, self._wall = service, client, can_write, wall
-        self._written_at: BoundedMap[str, float] = BoundedMap(MAX_KEPT)
+    _written_at: BoundedMap[str, float] = field(default_factory=lambda: BoundedMap(MAX_KEPT), init=False)
 
     async def step(self) -> str | None:
         """Write the event of one pod, if one is due; returns its message."""
-        call = next(self._due(), None) if self._can_write() else None
+        call = next(self._due(), None) if self.can_write() else None
         if call is None:
             return None
-        self._written_at[call.pod.uid] = self._service.clock()
+        self._written_at[call.pod.uid] = self.service.clock()
         message = await self._message(call)
         outcome = await asyncio.to_thread(self._write, call.pod, message)
-        self._service.metrics.pod_events.labels(outcome).inc()
+        self.service.metrics.pod_events.labels(outcome).inc()
         return message
 
     def _due(self) -> Iterator[Call]:
         """The last filter calls of pods that are due, the newest first."""
-        now, known = self._service.clock(), self._service.known
-        for calls in self._service.records.decisions.newest(MAX_LOOKED):
+        now, known = self.service.clock(), self.service.known
+        for calls in self.service.records.decisions.newest(MAX_LOOKED):
             call = next((each for each in calls if each.verb == "filter"), None)
             if call is None or now - call.at > RECENT_SECONDS or known.pods.get(call.pod.uid).bound_to is not None:
                 continue
@@ -108,7 +98,7 @@ class PodEvents:
                 yield call
 
     async def _message(self, call: Call) -> str:
-        text, advice = await self._service.offload(message_about, call, self._kept_nodes(call.pod))
+        text, advice = await self.service.offload(message_about, call, self._kept_nodes(call.pod))
         suggestion = None if advice is None else self._still_right(call.pod, advice)
         if advice is not None and suggestion is not None:
             text += f" With {suggestion.change}, the pod would fit on {advice.node_name} now{_doubt(suggestion)}."
@@ -117,8 +107,8 @@ class PodEvents:
     def _kept_nodes(self, pod: Pod) -> Collection[str] | None:
         """The nodes that filter may refuse whatever the pod requests. None: all of them."""
         kept: set[str] = set()
-        known = self._service.known.pods.get(pod.uid)
-        for objector in self._service.scheduling.objectors:
+        known = self.service.known.pods.get(pod.uid)
+        for objector in self.service.scheduling.objectors:
             if (names := objector.kept_nodes(known, pod)) is None:
                 return None
             kept.update(names)
@@ -126,7 +116,7 @@ class PodEvents:
 
     def _still_right(self, pod: Pod, advice: Advice) -> NearestRequest | None:
         """The nearest request that still fits on the node, also by its totals."""
-        known = self._service.known
+        known = self.service.known
         record = known.nodes.get(advice.node_name)
         if record is None or record.node_class is not advice.node_class:
             return None
@@ -134,7 +124,7 @@ class PodEvents:
         return next((each for each in advice.suggestions if _fits_totals(pod, each, left)), None)
 
     def _write(self, pod: Pod, message: str) -> str:
-        at = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = datetime.fromtimestamp(self.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         reference = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
         event: JSON = {
             "apiVersion": "v1",
@@ -150,7 +140,7 @@ class PodEvents:
             "count": 1,
         }
         try:
-            self._client.request("POST", path_of("/api/v1", "events", namespace=pod.namespace), body=event)
+            self.client.request("POST", path_of("/api/v1", "events", namespace=pod.namespace), body=event)
         except KubeError as error:
             LOG.warning("could not write an event of pod=%s/%s reason=%r", pod.namespace, pod.name, str(error))
             return "failed"

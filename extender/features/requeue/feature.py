@@ -16,18 +16,16 @@ RBAC: `patch` on nodes.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
 from extender.api.access.limits import Rates
-from extender.api.service import Service
 from extender.cluster.node_class import NodeClass
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import KubeError
 from extender.replay.pod import Pod
-from extender.runtime.connection import ApiConnection, ConnectedFeature
+from extender.runtime.connection import ApiConnection, ConnectedFeature, LeaderTask
 
 LOG: Final = logging.getLogger(__name__)
 ANNOTATION: Final = "numa-extender/room-changed-at"
@@ -52,29 +50,20 @@ class RequeueFeature(ConnectedFeature):
 make = RequeueFeature
 
 
-class Requeuer:
-    """Scans and touches nodes for one service.
+@dataclass
+class Requeuer(LeaderTask):
+    """Scans and touches nodes for one service. `_scanned_at`: the class id of each node at its last scan."""
 
-    *can_write*: whether we lead. *wall*: Unix seconds, for the annotation.
-    """
+    _scanned_at: dict[str, int] = field(default_factory=dict, init=False)
 
-    def __init__(
-        self,
-        service: Service,
-        client: Requester,
-        can_write: Callable[[], bool],
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._service, self._client, self._can_write, self._wall = service, client, can_write, wall
-        self._of_node: Final = Rates(1 / NODE_SECONDS, service.clock)
-        self._of_all: Final = Rates(PER_SECOND, service.clock)
-        self._scanned_at: dict[str, int] = {}
-        """The class id of each node at its last scan."""
+    def __post_init__(self) -> None:
+        """Nothing was touched yet."""
+        self._of_node = Rates(1 / NODE_SECONDS, self.service.clock)
+        self._of_all = Rates(PER_SECOND, self.service.clock)
 
     async def scan(self) -> str | None:
         """Scan once. Returns the node that was touched, or None."""
-        service = self._service
+        service = self.service
         now = service.clock()
         service.known.pods.expire(now)
         refused = service.known.pods.refused(now)
@@ -89,7 +78,7 @@ class Requeuer:
             return None
         fitting, finished = await self._fitting(pods, frozenset(changed.values()), now + SCAN_SECONDS)
         touched = None
-        if fitting is not None and self._can_write():
+        if fitting is not None and self.can_write():
             touched = await self._touch([name for name, node_class in changed.items() if node_class is fitting])
         if touched is not None or (finished and fitting is None):
             self._done(changed)
@@ -99,7 +88,7 @@ class Requeuer:
         self, pods: list[Pod], classes: frozenset[NodeClass], deadline: float
     ) -> tuple[NodeClass | None, bool]:
         """The first class found that admits one of the pods, and whether all pods were checked."""
-        service = self._service
+        service = self.service
         asked = set()
         for pod in pods:
             entry = service.judging.entry(pod)
@@ -116,14 +105,14 @@ class Requeuer:
         return None, True
 
     async def _touch(self, names: list[str]) -> str | None:
-        wake_ups = self._service.metrics.wake_ups
+        wake_ups = self.service.metrics.wake_ups
         for name in names[:MAX_TRIES]:
             if self._of_all.wait_seconds("") or self._of_node.take(name):
                 wake_ups.labels("limited").inc()
                 continue
             self._of_all.take("")
             try:
-                await asyncio.to_thread(touch, self._client, name, f"{self._wall():.3f}")
+                await asyncio.to_thread(touch, self.client, name, f"{self.wall():.3f}")
             except KubeError as error:
                 wake_ups.labels("failed").inc()
                 LOG.warning("could not touch node=%s reason=%r", name, str(error))
@@ -136,8 +125,8 @@ class Requeuer:
     def _done(self, changed: dict[str, NodeClass]) -> None:
         """Do not scan these again until they change."""
         self._scanned_at.update((name, node_class.id) for name, node_class in changed.items())
-        if len(self._scanned_at) > 2 * len(self._service.known.nodes) + 100:
-            held = {record.name for record in self._service.known.nodes}
+        if len(self._scanned_at) > 2 * len(self.service.known.nodes) + 100:
+            held = {record.name for record in self.service.known.nodes}
             self._scanned_at = {name: at for name, at in self._scanned_at.items() if name in held}
 
 
