@@ -196,7 +196,7 @@ def read_plan(
         document = {"pods": pods, "nodes": nodes, "all_or_nothing": asked.all_or_nothing}
     question = parse_question(PlanRequest, document)
     paths = [part.path for part in parts] or [f"pods[{i}].pod" for i in range(len(question.pods))]
-    entries = _entries(asked, question, paths)
+    entries = entries_of(asked, question.pods, paths)
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     _check_size(entries, len(subjects) + len(question.hypothetical))
     subjects += made_subjects(snapshot, question.hypothetical)
@@ -254,16 +254,16 @@ def _summary(capacity: Capacity, rooms: Sequence[NodeRoom], notes: list[str]) ->
     )
 
 
-def _entries(asked: Asked, plan: PlanRequest, paths: Sequence[str]) -> list[tuple[PodWorkload, int]]:
+def entries_of(asked: Asked, listed: Sequence[PlannedWorkload], paths: Sequence[str]) -> list[tuple[PodWorkload, int]]:
+    """The workloads with the number of copies. *paths*: of their pods. Raises WireError, also for too many copies."""
     entries = []
     pods = 0
-    for i, entry in enumerate(plan.pods):
-        path = paths[i]
+    for entry, path in zip(listed, paths, strict=True):
         workload = workload_of(asked, entry.pod, path)
         copies = workload.replicas if entry.copies is None else entry.copies
         pods += copies
         if pods > MAX_PLANNED_PODS:
-            raise WireError(path.removesuffix(".pod"), f"more than {MAX_PLANNED_PODS} pods in one plan")
+            raise WireError(path.removesuffix(".pod"), f"more than {MAX_PLANNED_PODS} pods in one question")
         entries.append((workload, copies))
     return entries
 

@@ -8,14 +8,13 @@ import yaml
 from pydantic import Field
 
 from extender.answers.alignments import alignment_counts
-from extender.answers.capacity import MAX_PLANNED_PODS, PlannedWorkload
+from extender.answers.capacity import MAX_PLANNED_PODS, PlannedWorkload, entries_of
 from extender.answers.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
 from extender.answers.reading import (
     LiveNodes,
     parse_question,
     read_question,
-    workload_of,
 )
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
@@ -27,10 +26,8 @@ from extender.questions.tune import MAX_FRONT, Tune
 from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
-from extender.wire.errors import WireError
 from extender.wire.questions import Question
 from extender.wire.replies import Notes, ReplyBody, about
-from extender.wire.workloads import PodWorkload
 
 RESTART_SHARE: Final = 0.85
 """The share of the time after which no further configuration is checked for restarts."""
@@ -122,7 +119,8 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[R
     """Progress, then one `TuneReply`."""
     del judge  # no scheduler chooses here
     question = parse_question(TuneRequest, read_question(asked))
-    pods = _pods(asked, question) if question.pods else None
+    entries = entries_of(asked, question.pods, [f"pods[{i}].pod" for i in range(len(question.pods))])
+    pods = [workload for workload, copies in entries for _ in range(copies)] if question.pods else None
     subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
     search = Tune(subjects, pods, question.seed, question.configurations, asked.spent)
     of = search.steps + MAX_FRONT + 1
@@ -160,17 +158,6 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[R
         seed=question.seed,
         notes=notes,
     )
-
-
-def _pods(asked: Asked, question: TuneRequest) -> list[PodWorkload]:
-    pods: list[PodWorkload] = []
-    for i, entry in enumerate(question.pods):
-        workload = workload_of(asked, entry.pod, f"pods[{i}].pod")
-        copies = workload.replicas if entry.copies is None else entry.copies
-        if len(pods) + copies > MAX_PLANNED_PODS:
-            raise WireError(f"pods[{i}]", f"more than {MAX_PLANNED_PODS} pods in one question")
-        pods += [workload] * copies
-    return pods
 
 
 def _row(search: Tune, each: Tuned, now: Tuned, *, is_late: Callable[[], bool]) -> TunedConfiguration:

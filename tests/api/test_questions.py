@@ -230,7 +230,7 @@ def test_what_is_too_much_is_refused_and_says_so(client: TestClient) -> None:
     nodes = client.post("/v1/what-if", json={"pod": pod_of(1), "hypothetical": [{"machine": "arm-80"}] * 65})
     page = client.get("/v1/nodes?limit=5001")
 
-    assert (reply.status_code, reply.json()["detail"]) == (422, "pods[1]: more than 10000 pods in one plan")
+    assert (reply.status_code, reply.json()["detail"]) == (422, "pods[1]: more than 10000 pods in one question")
     assert (nodes.status_code, nodes.json()["field"]) == (422, "hypothetical")
     assert page.status_code == 422
 
