@@ -293,7 +293,7 @@ def test_nothing_is_evicted_against_the_rules(client: TestClient, service: Servi
     _report(client, node, sample("node-b", workloads=FULLER))
     _watch(service, node)
     if reason in BUDGETS:
-        running = WatchedPods()
+        running = WatchedPods(lambda _name: None)
         running.apply_budgets(Batch(tuple(map(Seen, BUDGETS[reason])), complete=True))
         service.known.running.use(running)
     pod = pod_of(12)

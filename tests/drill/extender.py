@@ -74,7 +74,7 @@ class SimExtender:
             sibling_labels=GROUP_LABEL if self.profiles else "",
             node_profiles=self.profiles,
         )
-        self.running, self.surroundings = WatchedPods(), WatchedSurroundings()
+        self.running, self.surroundings = WatchedPods(self._pods_on), WatchedSurroundings()
         service = make_service(settings, self.timeline.clock, offload=_inline, sleep=self.timeline.sleep)
         service.known.running.use(self.running)
         service.surroundings.use(self.surroundings)
@@ -250,7 +250,6 @@ class SimExtender:
         NominatedFeed(self.service.known.pods, self.timeline.clock).apply(Batch(tuple(changes)))
 
     def _apply(self, batch: Batch[PodRecord]) -> None:
-        self.running.apply_pods(batch)
         self.surroundings.apply_pods(batch)
         self.feed.apply_pods(batch)
         if self.groups is not None:

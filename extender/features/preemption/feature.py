@@ -56,10 +56,9 @@ class PreemptionFeature(ConnectedFeature):
         yield router
 
     def connect(self, connection: ApiConnection) -> None:
-        """Watch nominated pods and budgets, and keep the running pods by node."""
-        known, running = self.service.known, WatchedPods()
+        """Watch nominated pods and budgets."""
+        known, running = self.service.known, WatchedPods(connection.pods_on)
         known.running.use(running)
-        connection.on_pods(running.apply_pods, lambda _record: None)
         connection.watch("nominations", NOMINATED, NominatedFeed(known.pods, self.service.clock).apply)
         connection.watch("budgets", BUDGETS, running.apply_budgets)
 

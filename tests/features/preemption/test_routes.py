@@ -13,6 +13,7 @@ from extender.config.settings import Settings
 from extender.features.preemption.budgets_feed import decode_budget
 from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Seen
+from extender.kube.node_context import WatchedSurroundings
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.samples.nodes import Workload
 from tests.api.conftest import Clock
@@ -52,8 +53,9 @@ def _watched(*records: PodRecord) -> WatchedPods:
         }
     )
     assert budget is not None
-    watched = WatchedPods()
-    watched.apply_pods(Batch(tuple(map(Seen, records))))
+    pods = WatchedSurroundings()
+    pods.apply_pods(Batch(tuple(map(Seen, records))))
+    watched = WatchedPods(lambda node_name: pods(node_name).pods)
     watched.apply_budgets(Batch((Seen(budget[1]),)))
     return watched
 

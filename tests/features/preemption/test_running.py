@@ -5,6 +5,7 @@ from typing import Any
 
 from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Changed, Gone, Seen
+from extender.kube.node_context import WatchedSurroundings
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.scheduling.preemption.budgets import DisruptionBudget
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
@@ -29,25 +30,32 @@ def _record(name: str, node: str = "node-a", labels: dict[str, str] | None = Non
 
 
 def _watched(*records: PodRecord, budgets: tuple[DisruptionBudget, ...] = (BUDGET,)) -> WatchedPods:
-    watched = WatchedPods()
-    watched.apply_pods(Batch(tuple(map(Seen, records))))
+    return _and_pods(*records, budgets=budgets)[0]
+
+
+def _and_pods(
+    *records: PodRecord, budgets: tuple[DisruptionBudget, ...] = (BUDGET,)
+) -> tuple[WatchedPods, WatchedSurroundings]:
+    pods = WatchedSurroundings()
+    watched = WatchedPods(lambda node_name: pods(node_name).pods)
+    pods.apply_pods(Batch(tuple(map(Seen, records))))
     watched.apply_budgets(Batch(tuple(map(Seen, budgets))))
-    return watched
+    return watched, pods
 
 
 def test_nothing_is_told_before_both_watches_have_told_all() -> None:
-    watched = WatchedPods()
-    watched.apply_pods(Batch((Seen(_record("a")),), complete=False))
+    pods = WatchedSurroundings()
+    watched = WatchedPods(lambda node_name: pods(node_name).pods)
+    pods.apply_pods(Batch((Seen(_record("a")),), complete=False))
     watched.apply_budgets(Batch(()))
     assert watched.on_node("node-a") is None
 
-    watched.apply_pods(Batch(()))
+    pods.apply_pods(Batch(()))
     known = watched.on_node("node-a")
     assert known is not None
     assert known.pods.keys() == {"uid-a"}
 
-    alone = WatchedPods()
-    alone.apply_pods(Batch(()))
+    alone = WatchedPods(lambda node_name: pods(node_name).pods)
     assert alone.on_node("node-a") is None
 
 
@@ -64,15 +72,15 @@ def test_a_pod_as_the_verb_needs_it() -> None:
 
 def test_pods_that_move_finish_or_go_are_no_longer_there() -> None:
     a, b, c = _record("a"), _record("b"), _record("c")
-    watched = _watched(a, b, c)
+    watched, pods = _and_pods(a, b, c)
 
-    watched.apply_pods(Batch((Changed(a, replace(a, phase="Failed")), Gone(b))))
-    watched.apply_pods(Batch((Gone(replace(a, phase="Failed")),)))
+    pods.apply_pods(Batch((Changed(a, replace(a, phase="Failed")), Gone(b))))
+    pods.apply_pods(Batch((Gone(replace(a, phase="Failed")),)))
 
     known = watched.on_node("node-a")
     assert known is not None
     assert known.pods.keys() == {"uid-c"}
-    watched.apply_pods(Batch((Gone(c),)))
+    pods.apply_pods(Batch((Gone(c),)))
     nothing = watched.on_node("node-a")
     assert nothing is not None
     assert nothing == NodePods()
