@@ -17,7 +17,7 @@ from extender.cluster.errors import UnknownNodeError
 from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
 from extender.kubelet.state import ManagerState
-from extender.questions.node_context import NOTHING_KNOWN, LookUp, NodeContext, Taint
+from extender.questions.node_context import LookUp, NodeContext
 from extender.questions.subjects import Subject, subject_of
 
 MAX_UPDATE_NODES: Final = 16
@@ -110,7 +110,7 @@ class SnapshotSender:
                 self._classes[node_class.id] = node_class
                 classes.append(node_class)
             own = None if record.state is node_class.state else record.state
-            nodes.append(NodeUpdate(record.name, node_class.id, own, _plain(around), orjson.dumps(facts.get("pods"))))
+            nodes.append(NodeUpdate(record.name, node_class.id, own, around, orjson.dumps(facts.get("pods"))))
         return SnapshotUpdate(classes, nodes) if nodes else None
 
 
@@ -176,10 +176,3 @@ class Snapshot:
                 raise UnknownNodeError(name)
             found.append(subject)
         return found
-
-
-def _plain(around: NodeContext) -> NodeContext:
-    """The same with taints of our own type: those of the watch would load the Kubernetes client's modules."""
-    if around is NOTHING_KNOWN or not around.taints:
-        return around
-    return replace(around, taints=[Taint(key=t.key, value=t.value, effect=t.effect) for t in around.taints])

@@ -31,7 +31,7 @@ from extender.kubelet.verdict import Provider, Rejected
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Taint
 from extender.questions.subjects import Subject
 from extender.replay.possible_states import PossibleStates
-from extender.samples.machines import CATALOGUE, NEWEST_VERSION
+from extender.samples.machines import CATALOGUE, NEWEST_VERSION, devices_on
 from extender.scheduling.totals import add, node_allocatable, pod_requests
 from extender.wire.errors import WireError, shown
 from extender.wire.feature_gates import unknown_gates
@@ -142,7 +142,7 @@ def _of_machine(node: HypotheticalNode, name: str, path: str) -> _Base:
         name=name,
         machine=shape.hardware.machine(),
         config=config,
-        devices=shape.device_values(),
+        devices=devices_on(shape.devices),
         state=None,
         facts={},
     )

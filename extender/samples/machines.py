@@ -4,7 +4,7 @@ A machine of the catalogue has a kubelet that aligns pods (`DEFAULT_KUBELET`), t
 memory on each NUMA node, and no pods.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -86,15 +86,6 @@ class Shape:
     hardware: Hardware
     devices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def device_values(self) -> dict[str, dict[str, Device]]:
-        """The devices as values of the replay, numbered from 0."""
-        return {
-            resource: {
-                f"{resource.rpartition('/')[2]}-{i}": Device(1 << numa, healthy=True) for i, numa in enumerate(numas)
-            }
-            for resource, numas in self.devices.items()
-        }
-
     def kubelet_document(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """The default configuration with *overrides*, and matching reservations unless *overrides* has some."""
         numa_ids = self.hardware.numa_ids
@@ -106,6 +97,16 @@ class Shape:
             limits = {"memory": f"{RESERVED_GIB_PER_NUMA}Gi"}
             document.setdefault("reservedMemory", [{"numaNode": numa, "limits": limits} for numa in numa_ids])
         return document
+
+
+def devices_on(numa_nodes: Mapping[str, Sequence[int]]) -> dict[str, dict[str, Device]]:
+    """Devices on these NUMA nodes, by resource, numbered from 0."""
+    return {
+        resource: {
+            f"{resource.rpartition('/')[2]}-{i}": Device(1 << numa, healthy=True) for i, numa in enumerate(numas)
+        }
+        for resource, numas in numa_nodes.items()
+    }
 
 
 CATALOGUE: Final[Mapping[str, Shape]] = {

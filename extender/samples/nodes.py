@@ -10,15 +10,14 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
 
 from extender.kubelet.admission import admit, release_pods, start_pod
-from extender.kubelet.config import KubeletConfig
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
-from extender.samples.machines import CATALOGUE, Hardware
+from extender.samples.machines import CATALOGUE, Hardware, devices_on
 from extender.wire.pods import pod_from_json
-from extender.wire.scenarios import devices_from_json, kubelet_config_from_json
+from extender.wire.scenarios import kubelet_config_from_json
 
 EVICTION_BYTES = 100 << 20
 """The kubelet's default hard eviction threshold, part of the reservation."""
@@ -98,13 +97,10 @@ def make_node(description: Description) -> SampleNode:
     Raises:
         DescriptionError: a pod of the description is refused.
     """
-    configuration = _configuration(description)
-    kubelet = start(description.hardware.machine(), _replay_config(description))
-    devices = {
-        resource: [{"id": f"{resource.rpartition('/')[2]}-{i}", "numa": [numa]} for i, numa in enumerate(numas)]
-        for resource, numas in description.devices.items()
-    }
-    state = initial_state(kubelet, devices_from_json(devices))
+    configuration, reservation = _configuration(description)
+    config = kubelet_config_from_json(description.kubelet_version, {**configuration, "reservation": reservation})
+    kubelet = start(description.hardware.machine(), config)
+    state = initial_state(kubelet, devices_on(description.devices))
     running: list[dict[str, Any]] = []
     gone: list[dict[str, Any]] = []
     for pod, leaves in _pods(description):
@@ -120,31 +116,22 @@ def make_node(description: Description) -> SampleNode:
     )
 
 
-def _configuration(description: Description) -> dict[str, Any]:
-    """The configuration file: the settings of the description, and the reservations that a kubelet needs."""
-    memory = _reserved_memory_bytes(description)
-    numa_bytes = description.reserved.memory_gib_per_numa << 30
+def _configuration(description: Description) -> tuple[dict[str, Any], dict[str, str]]:
+    """The configuration file: the settings of the description, and the reservations that a kubelet needs.
+
+    And the whole reservation, with the eviction threshold.
+    """
+    numa_ids, numa_bytes = description.hardware.numa_ids, description.reserved.memory_gib_per_numa << 30
+    cpus, memory = str(description.reserved.cpus), len(numa_ids) * numa_bytes
     document = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "systemReserved": {"cpu": str(description.reserved.cpus), "memory": str(memory - EVICTION_BYTES)},
+        "systemReserved": {"cpu": cpus, "memory": str(memory - EVICTION_BYTES)},
         **description.kubelet,
     }
     if document.get("memoryManagerPolicy") == "Static":
-        document["reservedMemory"] = [
-            {"numaNode": numa, "limits": {"memory": str(numa_bytes)}} for numa in description.hardware.numa_ids
-        ]
-    return document
-
-
-def _reserved_memory_bytes(description: Description) -> int:
-    return len(description.hardware.numa_ids) * description.reserved.memory_gib_per_numa << 30
-
-
-def _replay_config(description: Description) -> KubeletConfig:
-    reservation = {"cpu": str(description.reserved.cpus), "memory": str(_reserved_memory_bytes(description))}
-    document = {**_configuration(description), "reservation": reservation}
-    return kubelet_config_from_json(description.kubelet_version, document)
+        document["reservedMemory"] = [{"numaNode": numa, "limits": {"memory": str(numa_bytes)}} for numa in numa_ids]
+    return document, {"cpu": cpus, "memory": str(memory)}
 
 
 def _pods(description: Description) -> Iterator[tuple[dict[str, Any], bool]]:

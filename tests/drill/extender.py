@@ -11,7 +11,7 @@ from extender.app import make_app, make_service
 from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.features.groups.feed import GroupFeed
-from extender.features.preemption.nominated_feed import NominatedFeed, NominatedPod, decode_nominated
+from extender.features.preemption.nominated_feed import NominatedPod, apply_nominated, decode_nominated
 from extender.features.preemption.running import WatchedPods
 from extender.features.siblings.siblings import Siblings
 from extender.identity import EVERYTHING
@@ -247,7 +247,7 @@ class SimExtender:
             change = self.nominated.remove(uid) if decoded is None else self.nominated.upsert(*decoded)
             if change is not None:
                 changes.append(change)
-        NominatedFeed(self.service.known.pods, self.timeline.clock).apply(Batch(tuple(changes)))
+        apply_nominated(self.service.known.pods, Batch(tuple(changes)), self.timeline.clock())
 
     def _apply(self, batch: Batch[PodRecord]) -> None:
         self.surroundings.apply_pods(batch)

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from extender.features.claims.devices import NO_POD, DynamicDevices, ExtendedClaim, PublishedDevices
-from extender.kube.changes import Batch, Gone
+from extender.features.claims.devices import NO_POD, ExtendedClaim, PublishedDevices
 from extender.kube.fields import integer, items, mapping, text
 from extender.kube.source import Source
 from extender.questions.dynamic_devices import CPU_DRIVER, DynamicDevice
@@ -44,31 +43,6 @@ class AllocatedClaim(NamedTuple):
     claim: str
     devices: tuple[tuple[str, str, str], ...]
     extended: ExtendedClaim = NO_POD
-
-
-class DynamicDevicesFeed:
-    """Applies batches to *devices*."""
-
-    def __init__(self, devices: DynamicDevices) -> None:
-        self._devices = devices
-        self._listed = {"slices": False, "claims": False}
-
-    def apply_slices(self, batch: Batch[NamedSlice]) -> None:
-        """Apply changes from the watch of slices."""
-        for change in batch.changes:
-            self._devices.set_slice(change.value.name, None if isinstance(change, Gone) else change.value.published)
-        self._note("slices", is_complete=batch.complete)
-
-    def apply_claims(self, batch: Batch[AllocatedClaim]) -> None:
-        """Apply changes from the watch of claims."""
-        for change in batch.changes:
-            claim, devices, extended = change.value
-            self._devices.set_claim(claim, () if isinstance(change, Gone) else devices, extended)
-        self._note("claims", is_complete=batch.complete)
-
-    def _note(self, objects: str, *, is_complete: bool) -> None:
-        self._listed[objects] = self._listed[objects] or is_complete
-        self._devices.complete = all(self._listed.values())
 
 
 def decode_slice(value: Mapping[str, Any]) -> tuple[str, NamedSlice] | None:

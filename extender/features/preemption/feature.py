@@ -12,10 +12,11 @@ from extender.api.http.replies import described
 from extender.api.scheduler_call import Lap, VerbCall
 from extender.api.service import Service
 from extender.features.preemption.budgets_feed import BUDGETS
-from extender.features.preemption.nominated_feed import NOMINATED, NominatedFeed
+from extender.features.preemption.nominated_feed import NOMINATED, NominatedPod, apply_nominated
 from extender.features.preemption.nominator import Nominator
 from extender.features.preemption.preempt import Preempt
 from extender.features.preemption.running import WatchedPods
+from extender.kube.changes import Batch
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.preemption import ExtenderPreemptionResult, parse_preemption, preemption_reply
 
@@ -59,8 +60,11 @@ class PreemptionFeature(ConnectedFeature):
         """Watch nominated pods and budgets."""
         known, running = self.service.known, WatchedPods(connection.pods_on)
         known.running.use(running)
-        connection.watch("nominations", NOMINATED, NominatedFeed(known.pods, self.service.clock).apply)
+        connection.watch("nominations", NOMINATED, self._take_nominated)
         connection.watch("budgets", BUDGETS, running.apply_budgets)
+
+    def _take_nominated(self, batch: Batch[NominatedPod]) -> None:
+        apply_nominated(self.service.known.pods, batch, self.service.clock())
 
     async def _answer(self, body: bytes, _lap: Lap) -> bytes:
         plans = await self.verb.preempt(self.service.scheduling.completed(parse_preemption(body)))

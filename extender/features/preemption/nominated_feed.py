@@ -6,7 +6,7 @@ sent. A pod that is bound, deleted or no longer nominated is delivered as gone.
 RBAC: `list`, `watch` on pods (all namespaces).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,21 +27,14 @@ class NominatedPod:
     node_name: str
 
 
-class NominatedFeed:
-    """Applies batches to the registry of pods."""
-
-    def __init__(self, pods: PodRegistry, clock: Callable[[], float]) -> None:
-        self._pods, self._clock = pods, clock
-
-    def apply(self, batch: Batch[NominatedPod]) -> None:
-        """Apply changes from the watch. The registry ignores pods that are bound."""
-        now = self._clock()
-        for change in batch.changes:
-            value = change.value
-            if isinstance(change, Gone):
-                self._pods.clear_nomination(value.pod.uid, now)
-            else:
-                self._pods.nominate(value.pod, value.priority, value.node_name, now)
+def apply_nominated(pods: PodRegistry, batch: Batch[NominatedPod], now: float) -> None:
+    """Apply changes from the watch to the registry, which ignores pods that are bound."""
+    for change in batch.changes:
+        value = change.value
+        if isinstance(change, Gone):
+            pods.clear_nomination(value.pod.uid, now)
+        else:
+            pods.nominate(value.pod, value.priority, value.node_name, now)
 
 
 def decode_nominated(value: Mapping[str, Any]) -> tuple[str, NominatedPod] | None:
