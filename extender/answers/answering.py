@@ -64,7 +64,7 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
         return _batches(plan_lines(plan, entries, all_or_nothing=all_or_nothing))
     if asked.kind in ADVICE:
         documents = ADVICE[asked.kind](asked, snapshot, judge)
-        return _lines(documents) if asked.lines else _whole(deque(documents, maxlen=1)[0])
+        return map(_line, documents) if asked.lines else _whole(deque(documents, maxlen=1)[0])
     assert asked.past is not None
     return _whole(_past_verdict(asked.past))
 
@@ -85,10 +85,6 @@ def _whole(document: ReplyBody) -> Iterator[bytes]:
 
 def _line(document: ReplyBody) -> bytes:
     return msgspec.json.encode(document) + b"\n"
-
-
-def _lines(documents: Iterable[ReplyBody]) -> Iterator[bytes]:
-    return (_line(document) for document in documents)
 
 
 def _batches(documents: Iterable[ReplyBody]) -> Iterator[bytes]:

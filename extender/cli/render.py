@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -53,7 +53,11 @@ def pod_line(pod: PodSummary) -> Text:
     """The pod of a question in one line, and its notes."""
     wants = ", ".join(f"{amount} {name}" for name, amount in pod.requests.items()) or "nothing"
     text = Text(f"{pod.kind} {pod.namespace}/{pod.name} ({pod.qos}) requests {wants}")
-    for note in pod.notes:
+    return _with_notes(text, pod.notes)
+
+
+def _with_notes(text: Text, notes: Iterable[str]) -> Text:
+    for note in notes:
         text.append(f"\nnote: {note}", style="yellow")
     return text
 
@@ -193,10 +197,7 @@ def capacity_table(reply: CapacityReply) -> RenderableType:
     if summary.group > 1:
         lines.append(f"{summary.groups} whole groups of {summary.group} pods fit")
     lines += [f"  then on {each.nodes}: {each.why}" for each in summary.runs_out]
-    text = Text("\n".join(lines))
-    for note in summary.notes:
-        text.append(f"\nnote: {note}", style="yellow")
-    return Group(table, text)
+    return Group(table, _with_notes(Text("\n".join(lines)), summary.notes))
 
 
 def plan_table(reply: WholePlan) -> RenderableType:
@@ -215,9 +216,7 @@ def plan_table(reply: WholePlan) -> RenderableType:
     text = Text(f"{summary.placed} of {summary.pods} pods have a node: {kinds}")
     if summary.held_back:
         text.append(f"\nall or nothing: {summary.held_back} pods with a node are held back", style="red")
-    for note in summary.notes:
-        text.append(f"\nnote: {note}", style="yellow")
-    return Group(table, text)
+    return Group(table, _with_notes(text, summary.notes))
 
 
 def nodes_table(nodes: Sequence[NodeSummary]) -> RenderableType:

@@ -21,8 +21,8 @@ from extender.config.settings import Settings
 from extender.features.claims.feed import CLAIMS, SLICES
 from extender.features.groups.feed import sized_objects
 from extender.features.namespaces.feature import NAMESPACES
-from extender.features.preemption.budgets_feed import BUDGETS
 from extender.features.preemption.nominated_feed import NOMINATED
+from extender.features.preemption.running import BUDGETS
 from extender.features.topologies.feed import TOPOLOGIES
 from extender.kube.access import plain
 from extender.kube.changes import Batch

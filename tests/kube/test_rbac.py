@@ -11,8 +11,8 @@ from extender.features.claims.feed import CLAIMS, SLICES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
 from extender.features.namespaces.feature import NAMESPACES
-from extender.features.preemption.budgets_feed import BUDGETS
 from extender.features.preemption.nominated_feed import NOMINATED
+from extender.features.preemption.running import BUDGETS
 from extender.features.requeue.feature import touch
 from extender.kube.access import Access, plain
 from extender.kube.binder import Binder

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.features.preemption.budgets_feed import decode_budget
+from extender.features.preemption.running import decode_budget
 from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.questions.node_context import Taint

@@ -11,11 +11,10 @@ from extender.api.http.problems import documented
 from extender.api.http.replies import described
 from extender.api.scheduler_call import Lap, VerbCall
 from extender.api.service import Service
-from extender.features.preemption.budgets_feed import BUDGETS
 from extender.features.preemption.nominated_feed import NOMINATED, NominatedPod, apply_nominated
 from extender.features.preemption.nominator import Nominator
 from extender.features.preemption.preempt import Preempt
-from extender.features.preemption.running import WatchedPods
+from extender.features.preemption.running import BUDGETS, WatchedPods
 from extender.kube.changes import Batch
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.preemption import ExtenderPreemptionResult, parse_preemption, preemption_reply

@@ -6,19 +6,24 @@ Rules of this file
 - The budgets of a pod are looked up for each question, because they change with every eviction.
 - The rule for "covered by a budget" is kube-scheduler's, because its counts are compared with ours:
   `DisruptionBudget.counts`.
+
+RBAC: `list`, `watch` on poddisruptionbudgets (policy/v1).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
 
 import orjson
 
 from extender.kube.changes import Batch, Gone
-from extender.kube.fields import mapping, strings
+from extender.kube.fields import integer, mapping, strings, text
+from extender.kube.source import Source
 from extender.questions.node_context import WatchedPod
 from extender.scheduling.preemption.budgets import DisruptionBudget
 from extender.scheduling.preemption.running_pods import NodePods, RunningPod
+from extender.wire.label_selectors import requirements_of
 
 
 class WatchedPods:
@@ -76,3 +81,22 @@ class WatchedPods:
             return {}
         counted = (b for b in budgets.values() if b.counts(pod.namespace, pod.name, labels))
         return {budget.key: budget for budget in counted}
+
+
+def decode_budget(value: Mapping[str, Any]) -> tuple[str, DisruptionBudget] | None:
+    """The budget's namespace/name and the budget. None without a name."""
+    metadata, spec, status = mapping(value, "metadata"), mapping(value, "spec"), mapping(value, "status")
+    namespace, name = text(metadata, "namespace"), text(metadata, "name")
+    if not name:
+        return None
+    return f"{namespace}/{name}", DisruptionBudget(
+        namespace=namespace,
+        name=name,
+        requirements=requirements_of(spec.get("selector")),
+        disruptions_allowed=max(0, integer(status, "disruptionsAllowed")),
+        already_disrupted=frozenset(mapping(status, "disruptedPods")),
+    )
+
+
+BUDGETS: Final = Source(path="/apis/policy/v1/poddisruptionbudgets", decode=decode_budget, key=attrgetter("path"))
+"""All budgets."""

@@ -10,8 +10,7 @@ from starlette.testclient import TestClient
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-from extender.features.preemption.budgets_feed import decode_budget
-from extender.features.preemption.running import WatchedPods
+from extender.features.preemption.running import WatchedPods, decode_budget
 from extender.kube.changes import Batch, Seen
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.pods import PodDecoder, PodRecord
