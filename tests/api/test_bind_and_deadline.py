@@ -142,6 +142,17 @@ def test_a_pod_that_waits_for_what_ended_pods_held_is_tried_again_soon(clock: Cl
         clock.now += 3.1
         assert filtered()["NodeNames"] == ["node-a"]
 
+        is_error = []
+        for number in range(40):  # jobs that end all the time must not keep the pod from preemption
+            job = pod_from_json(pod_of(16, name=f"job-{number}"))
+            service.known.nodes.apply(PodSeen("node-a", job, started=True), now=clock())
+            service.known.nodes.apply(PodFinished("node-a", job.uid), now=clock())
+            reply = filtered()
+            assert not reply["NodeNames"]
+            is_error.append(bool(reply["Error"]))
+            clock.now += 1
+        assert is_error == [True] * 17 + [False] * 20 + [True] * 3
+
 
 @pytest.mark.parametrize(("listens", "seconds"), [(True, 10.0), (False, 50.0)])
 def test_a_node_whose_kubelet_restarts_takes_no_pod_for_a_bounded_time(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
+from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod
 from extender.cluster.store import NodeStore
 from extender.kubelet.verdict import Certainty
@@ -21,6 +22,9 @@ LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
 """In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
 STARTING: Final = Judgement(RefusalReason.STARTING, Certainty.EXACT)
 NO_OTHER: Final = f"{RefusalReason.STARTING.text}, and no other node can take the pod; try again in some seconds"
+AWAIT_SECONDS: Final = 20.0
+"""For so long a pod gets errors because of ended pods. Then it is refused for as long, and may preempt."""
+_REMEMBERED: Final = 4096
 ENDED: Final = "no node can take the pod before kubelets release what ended pods held; try again in some seconds"
 
 
@@ -67,18 +71,21 @@ class AwaitedKubelets(Objector):
 
     If no other node is feasible, or ended pods that a kubelet still counts keep the last nodes from the pod, the answer
     is an error: kube-scheduler then tries the pod again after its back-off. It has seen the end of these pods, so after
-    a refusal it could let the pod wait for five minutes, or evict others in vain. The pod's nominated node is not left
-    out, and an error would clear a nomination.
+    a refusal it could let the pod wait for five minutes, or evict others in vain. Where pods end all the time, that
+    would keep the pod from preemption for ever: see `AWAIT_SECONDS`. The pod's nominated node is not left out, and an
+    error would clear a nomination.
     """
 
     def __init__(self, cluster: NodeStore, link: ApiServerLink, clock: Callable[[], float]) -> None:
         self._cluster, self._link, self._clock = cluster, link, clock
+        self._since: Final[BoundedMap[str, float]] = BoundedMap(_REMEMBERED)
+        """Since when a pod gets errors because of ended pods, by UID."""
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result without these nodes; as an error if no other node is feasible, and this extender binds."""
         now = self._clock()
         if not filtered.feasible and not call.args.nominated_node and self._still_counts_ended(filtered.refused, now):
-            return Objection(replace(filtered, later=ENDED))
+            return Objection(replace(filtered, later=ENDED)) if self._may_wait(call.args.pod.uid, now) else None
         starting = () if call.answers is None else self._cluster.starting(now)
         if not starting or call.answers is None:
             return None
@@ -95,6 +102,11 @@ class AwaitedKubelets(Objector):
                 return None
             after = replace(after, later=NO_OTHER)
         return refused_as(STARTING, filtered, after)
+
+    def _may_wait(self, uid: str, now: float) -> bool:
+        since = self._since.get(uid, now)
+        self._since[uid] = since if now - since < 2 * AWAIT_SECONDS else now
+        return now - self._since[uid] < AWAIT_SECONDS
 
     def _still_counts_ended(self, refused: Mapping[str, str], now: float) -> bool:
         names = (name for name, text in refused.items() if text == RefusalReason.UNSETTLED.text)
