@@ -228,7 +228,7 @@ def test_a_request_that_no_route_takes_is_told_what_to_do(
 SCHEDULER_FAULTS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "not JSON"),
     "no JSON": (b"{", "not JSON"),
-    "a list": (b"[]", "[] is not an object"),
+    "a list": (b"[]", "an object is expected, not []"),
     "no pod": (orjson.dumps({"NodeNames": ["a"]}), "Pod: missing"),
     "no candidates": (orjson.dumps({"Pod": pod_of(), "Nodes": None, "NodeNames": None}), "neither NodeNames nor"),
     "names of the wrong type": (orjson.dumps({"Pod": pod_of(), "NodeNames": "a"}), "NodeNames: a list"),
