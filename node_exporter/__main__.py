@@ -19,7 +19,7 @@ from node_exporter.agent import Cadence
 from node_exporter.kubelet_api import KubeletApi
 from node_exporter.logs import set_up_logging
 from node_exporter.node import NodeReader, NodeSettings
-from node_exporter.nri_policy import MAX_ANSWER_BYTES, config_from_api, config_from_file
+from node_exporter.nri_policy import MAX_ANSWER_BYTES, ReadNriConfig, config_from_api, config_from_file
 from node_exporter.sequence import next_sequence
 from node_exporter.sinks import Sink
 from node_exporter.sinks.connection import Connection, CredentialFiles
@@ -219,12 +219,6 @@ def run(
     api = None
     if (nrt and not dry_run) or (nri_namespace and not nri_config):
         api = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)
-    nri = config_from_file(nri_config) if nri_config else None
-    if nri is None and nri_namespace and api:
-        connection = Connection(
-            api.url, timeout_seconds=timeout, credentials=api.credentials, max_answer_bytes=MAX_ANSWER_BYTES
-        )
-        nri = config_from_api(connection, node_name, nri_namespace)
     kubelet = _kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file)
     certificates = {"kubelet": kubelet.pin_file, "kubelet_ca": kubelet.ca_file} if kubelet else {}
     sink: Sink
@@ -245,7 +239,7 @@ def run(
             kubelet_version=kubelet_version,
             kubelet_api=kubelet,
             rules=rules,
-            nri_config=nri,
+            nri_config=_nri_config(nri_config, nri_namespace, api, node_name, timeout),
             nri_release=nri_release,
         ),
         sink=sink,
@@ -282,6 +276,20 @@ def _api_server(
         timeout_seconds=timeout_seconds,
         refresh_seconds=refresh_seconds,
     )
+
+
+def _nri_config(
+    file: Path | None, namespace: str | None, api: ApiServer | None, node_name: str, timeout_seconds: float
+) -> ReadNriConfig | None:
+    """Reads the configuration of the NRI policy: from *file*, else from the API server, else not at all."""
+    if file:
+        return config_from_file(file)
+    if not namespace or not api:
+        return None
+    connection = Connection(
+        api.url, timeout_seconds=timeout_seconds, credentials=api.credentials, max_answer_bytes=MAX_ANSWER_BYTES
+    )
+    return config_from_api(connection, node_name, namespace)
 
 
 def _address(text: str) -> tuple[str, int] | None:

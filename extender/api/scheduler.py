@@ -66,8 +66,8 @@ class SchedulerEndpoints:
         lap("parse")
         result = await self._scheduling.filter.filter(self._scheduling.completed(args))
         lap("judge")
-        if result.later:
-            return error_reply(f"numa-extender: {result.later}")
+        if result.error:
+            return error_reply(f"numa-extender: {result.error}")
         return filter_reply(args, result.feasible, result.resolvable, result.refused)
 
     async def _prioritize(self, body: bytes, lap: Lap) -> bytes:

@@ -257,18 +257,17 @@ class CachedJudge:
             await self._judge_alike(entry, column, snapshot, slots[missing], deadline)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
             missing = np.flatnonzero(codes == UNJUDGED)
-        judgements: Judgements = entry.judgements
+        answered: Judgements = {}
         if len(missing):
             classes = dict.fromkeys(snapshot.at(slots[missing])).keys()
             are_few = len(classes) <= MAX_AT_ONCE and not is_new
-            if are_few and self.answer_at_once(entry, classes):
-                judgements = entry.judgements
-            else:
+            if not (are_few and self.answer_at_once(entry, classes)):
                 known = map(column.kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
                 is_any_feasible = any(each.refusal is None for each in known)
-                judgements = await self.answer_all(entry, classes, deadline, is_any_feasible=is_any_feasible)
+                answered = await self.answer_all(entry, classes, deadline, is_any_feasible=is_any_feasible)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
-        if entry.judgements is not held:  # it has forgotten classes, which nodes of this request may have had
+        judgements = answered or entry.judgements
+        if entry.judgements is not held:  # the entry forgot classes that nodes of this request may have had
             judgements = {**held, **judgements}
         late = np.flatnonzero(codes == UNJUDGED)
         codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
@@ -296,8 +295,8 @@ class CachedJudge:
             await self.answer(entry, firsts, deadline, is_any_feasible=True)  # the others come next
         judged: dict[int, Judgement] = {}
         budget = Budget(MERIT_STEPS)
-        is_row_of = (index.ids[slots] == ids) & (index.places[slots] == places)
-        """By node: it has not changed during the wait, so its row of the free table is still that of its class."""
+        # a node that changed during the wait has another row of the free table; its former row may be another node's
+        is_unchanged = (index.ids[slots] == ids) & (index.places[slots] == places)
         for first, each in zip(firsts, found, strict=True):
             judgement, of_members = entry.judgements.get(first.id), ids[each.members]
             if judgement is None:
@@ -306,7 +305,7 @@ class CachedJudge:
                 judged |= dict.fromkeys(of_members.tolist(), judgement)
                 column.put(slots[each.members], of_members, judgement)
             elif judgement.merit is not None and len(each.members) > 1:
-                still = is_row_of[each.members]
+                still = is_unchanged[each.members]
                 merits = merits_of(self.judge, entry.shape, first, judgement, each.group, each.rows[still], budget)
                 of_merit = {merit: judgement._replace(merit=merit) for merit in set(merits or ())}
                 pairs = zip(of_members[still].tolist(), merits or (), strict=False)

@@ -23,13 +23,13 @@ class Filtered:
     """`feasible` in the order of the names that were asked for; the text of the reason by name of each other node.
 
     `resolvable` has the refusals that preemption may resolve, if they are told apart; the others are in `refused`.
-    `later`: if no node is feasible, why kube-scheduler is told to try the pod again after its back-off; mostly empty.
+    `error`: an error to reply with, so that kube-scheduler tries the pod again after its back-off; empty: none.
     """
 
     feasible: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
     resolvable: Mapping[str, str] = field(default_factory=dict)
-    later: str = ""
+    error: str = ""
 
     @property
     def may_pass_later(self) -> bool:

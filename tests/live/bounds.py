@@ -58,7 +58,7 @@ def show_without(findings: Findings, found: Round) -> None:
 
 
 def show_binds(findings: Findings, binds: Counter[str], found: Round) -> None:
-    """Bind calls by outcome: a call of the extender bound each pod, none was bound by somebody else.
+    """Bind calls by outcome. The extender must have bound every pod: none was bound by another program.
 
     A call whose outcome was unknown or a conflict may have bound its pod.
     """

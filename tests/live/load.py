@@ -152,7 +152,7 @@ def show_audit(findings: Findings, audit: Counter[str], pods: int) -> None:
 
 
 class _Progress:
-    """A line for each fifth, and a look whether every part runs that nobody has killed."""
+    """Prints a line for each fifth of the pods. Raises an error if a part has ended that the scene did not kill."""
 
     def __init__(self, total: int, name: str, say: Say, parts: Sequence[Program]) -> None:
         self._total, self._name, self._say, self._next = total, name, say, total // 5

@@ -80,7 +80,7 @@ def answers_late() -> None:
 
 
 def loses_watch() -> None:
-    """The watch of pods goes deaf after its first list: it counts every event, and tells nobody. /readyz stays 200."""
+    """The watch of pods delivers its first list and no later event. It counts all events, so /readyz stays 200."""
     from extender.kube.watch import Watch
 
     original = Watch.__init__

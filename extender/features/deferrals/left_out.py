@@ -85,7 +85,7 @@ class AwaitedKubelets(Objector):
         """The result without these nodes; as an error if no other node is feasible, and this extender binds."""
         now = self._clock()
         if not filtered.feasible and not call.args.nominated_node and self._still_counts_ended(filtered.refused, now):
-            return Objection(replace(filtered, later=ENDED)) if self._may_wait(call.args.pod.uid, now) else None
+            return Objection(replace(filtered, error=ENDED)) if self._may_wait(call.args.pod.uid, now) else None
         starting = () if call.answers is None else self._cluster.starting(now)
         if not starting or call.answers is None:
             return None
@@ -100,7 +100,7 @@ class AwaitedKubelets(Objector):
         if filtered.feasible and not after.feasible:
             if self._link.binder is None:
                 return None
-            after = replace(after, later=NO_OTHER)
+            after = replace(after, error=NO_OTHER)
         return refused_as(STARTING, filtered, after)
 
     def _may_wait(self, uid: str, now: float) -> bool:

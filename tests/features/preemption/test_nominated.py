@@ -94,7 +94,9 @@ def test_a_pod_that_finishes_by_itself_is_in_doubt_for_a_while(live: Live) -> No
 
     reply = client.filter(_preemptor(server), "node-a")
     assert reply["NodeNames"] is None
-    assert "before kubelets release what ended pods held" in reply["Error"]  # nobody is evicted for these seconds
+    assert (
+        "before kubelets release what ended pods held" in reply["Error"]
+    )  # after an error, kube-scheduler does not preempt
 
 
 def test_the_nominated_node_passes_while_it_only_waits_and_bind_waits_for_the_victim(live: Live) -> None:
