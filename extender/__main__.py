@@ -37,10 +37,24 @@ class _Commands(VisibleGroup):
         if name not in COMMANDS:
             return None
         name = name.replace("-", "_")
-        module = importlib.import_module(f"extender.cli.{name}")
+        try:
+            module = importlib.import_module(f"extender.cli.{name}")
+        except ModuleNotFoundError as error:
+            return _not_installed(name, str(error.name))
         command = getattr(module, name, None) or getattr(module, f"{name}_")
         assert isinstance(command, click.Command)
         return command
+
+
+def _not_installed(command: str, package: str) -> click.Command:
+    """Stands for a command whose packages only an extra brings: it is listed, and says so when it is called."""
+    text = f"{package} is not installed: pip install 'numa-extender[exporter,server]'"
+
+    def refuse() -> None:
+        raise click.ClickException(text)
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(command, callback=refuse, help=text, context_settings=anything)
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

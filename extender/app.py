@@ -13,11 +13,14 @@ from typing import Final
 
 from fastapi import Depends, FastAPI
 
+from extender.api.access.limits import Limits
+from extender.api.access.middleware import AccessMiddleware
+from extender.api.access.request_log import RequestLog
 from extender.api.http import docs_page, openapi, problems
 from extender.api.http.ops import ops_router
 from extender.api.http.page import page_router
 from extender.api.http.parameters import known_parameters
-from extender.api.nodes.map_routes import map_router
+from extender.api.nodes.map import map_router
 from extender.api.nodes.routes import nodes_router
 from extender.api.questions.table import questions_router
 from extender.api.records.decisions import decisions_router
@@ -25,20 +28,18 @@ from extender.api.records.predictions import audit_router
 from extender.api.reports import ReportEndpoints, reports_router
 from extender.api.scheduler import SchedulerEndpoints, scheduler_router
 from extender.api.service import LateNodeContext, Service
-from extender.cluster.namespace_demands import NamespaceDemands
+from extender.cluster.events import SettledPod
+from extender.cluster.liveness import Restarts
 from extender.cluster.node import NodeRecord
 from extender.cluster.pod_tracker import Timeouts
-from extender.cluster.pods import PodRegistry
-from extender.cluster.restarts import Restarts
-from extender.cluster.settled_pod import SettledPod
+from extender.cluster.pods import NamespaceDemands, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.features.listed import listed
 from extender.observability.metrics import Metrics
-from extender.observability.scheduler_metrics import SchedulerMetrics
-from extender.runtime.api_server import connected
+from extender.observability.tracing import trace
 from extender.runtime.audit import examining
-from extender.runtime.server import guard, make_server
+from extender.runtime.forwarding import PassingOn
 from extender.runtime.watchdog import watched
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
@@ -49,16 +50,15 @@ from extender.scheduling.filter import FilterSettings
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import LateNodes
 from extender.scheduling.node_totals import NodeTotals
-from extender.scheduling.offload import Offload
-from extender.scheduling.preemption.running_pods import LateRunningPods
-from extender.scheduling.ranking.strategies import BY_PLACEMENT, least_numa, make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import BY_PLACEMENT, Weights, least_numa, make_strategy
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refusals import RecentRefusals
 from extender.scheduling.records.unjudged import UnjudgedClasses
+from extender.scheduling.replays import Offload
 from extender.scheduling.scheduling import SchedulingSettings, make_scheduling
 from extender.scheduling.shared import CallRecords, Effects, KnownCluster, SharedParts
+from extender.scheduling.victims import LateRunningPods
 from extender.workers.frames import WorkerSettings
 from extender.workers.pool import AskedQuestions, QuestionLimits
 
@@ -70,7 +70,7 @@ _SWITCH_SECONDS: Final = 0.001
 _MMAP_THRESHOLD: Final = (-3, 128 << 10)
 _ARENA_MAX: Final = (-8, 1)
 """Options of mallopt(3), with their values."""
-__all__ = ["make_app", "make_server", "make_service", "set_up_allocator", "set_up_collector", "set_up_threads"]
+__all__ = ["make_app", "make_service", "set_up_allocator", "set_up_collector", "set_up_threads"]
 
 
 def make_service(
@@ -92,7 +92,7 @@ def make_service(
     metrics, surroundings = Metrics(), LateNodeContext()
     audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
     known = _make_known(settings, _make_store(settings, clock, audit, metrics), surroundings)
-    effects = Effects(clock=clock, sleep=sleep, offload=offload, metrics=SchedulerMetrics(metrics))
+    effects = Effects(clock=clock, sleep=sleep, offload=offload, metrics=metrics)
     judging = _make_judging(settings, known.nodes, effects, judge)
     barrier = Barrier(settings.barrier_seconds if settings.watches else 0.0, known.pods, clock)
     refusals = RecentRefusals(settings.leave_out_seconds)
@@ -212,6 +212,8 @@ def make_app(service: Service) -> FastAPI:
             if not service.settings.watches:
                 yield
                 return
+            from extender.runtime.api_server import connected  # noqa: PLC0415 - with the extra `server` only
+
             async with connected(service):
                 yield
 
@@ -256,6 +258,30 @@ def make_app(service: Service) -> FastAPI:
     return app
 
 
+def guard(app: FastAPI, service: Service) -> None:
+    """Put access control before every route of *app*, and the request log before that.
+
+    Raises:
+        TracingError: tracing is on, and its libraries are not installed.
+    """
+    settings = service.settings
+    limits = Limits(settings, service.clock)
+    app.add_middleware(PassingOn, lifecycle=service.lifecycle, max_bytes=settings.max_scheduler_body_bytes)
+    app.add_middleware(
+        AccessMiddleware,
+        settings=settings,
+        authority=service.authority,
+        limits=limits,
+        metrics=service.metrics,
+    )
+    app.add_middleware(RequestLog, metrics=service.metrics)
+    if settings.tracing == "otlp":
+        trace(app, app.version)
+    service.metrics.insecure.set(settings.insecure)
+    service.metrics.leader.set(settings.lease == "off")
+    app.state.service, app.state.limits = service, limits
+
+
 def make_questions(service: Service) -> AskedQuestions:
     """Answers people's questions, separately from the scheduler's verbs."""
     settings = service.settings
@@ -281,8 +307,8 @@ def make_questions(service: Service) -> AskedQuestions:
         ),
         records=records,
         look_up=service.surroundings,
-        demands=service.scheduling.demands.all,
-        judge=service.judging.judge,
+        demands=service.known.demands.all,
+        judge=service.judging.ranking.judge,
         budgets=service.known.running.budgets,
         metrics=service.metrics,
     )

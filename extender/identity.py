@@ -3,17 +3,18 @@
 Rules of this file
 - A leaf: it imports nothing of the service.
 - A right is an `AccessScope`. There are no roles, no hierarchy and no implied scopes.
-- Anything that is not granted is refused, with an exception that says why: not authenticated (`UnauthenticatedError`),
-  not authorized (`ForbiddenError`), or cannot be decided now (`UnavailableError`). There is no default identity.
+- Anything that is not granted is refused, with an exception that says why (`NotAllowedError`): not authenticated, not
+  authorized, or cannot be decided now. There is no default identity.
 """
 
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
-from typing import Final, Protocol
+from typing import Final
 
 
 class AccessScope(StrEnum):
@@ -62,71 +63,17 @@ class Principal:
 
 
 class NotAllowedError(Exception):
-    """The request is refused."""
+    """The request is refused.
 
-    def __init__(self, reason: str, means: Means = Means.NONE) -> None:
-        super().__init__(reason)
-        self.means: Final = means
-
-
-class UnauthenticatedError(NotAllowedError):
-    """The caller did not authenticate, or its credentials are not valid."""
-
-
-class ForbiddenError(NotAllowedError):
-    """The caller is known and does not have the scope."""
-
-
-class UnavailableError(NotAllowedError):
-    """The caller's identity cannot be checked now. A retry after a second or two may succeed."""
-
-
-class Authority(Protocol):
-    """Authenticates and authorizes tokens."""
-
-    def known(self, token: str, scope: AccessScope) -> Principal | None:
-        """The owner of *token*, if the cache has it. None: call `admit`."""
-
-    async def admit(self, token: str, scope: AccessScope) -> Principal:
-        """The owner of *token*, who has *scope*.
-
-        Raises:
-            UnauthenticatedError: the token is not valid, or not meant for this service.
-            ForbiddenError: its owner does not have *scope*.
-            UnavailableError: the token could not be checked.
-        """
-
-    def end_pods(self, uids: Iterable[str]) -> None:
-        """Reject tokens of these pods from now on: the pods were deleted."""
-
-
-class LateAuthority:
-    """Refuses every token until `use` provides an authority.
-
-    The API server is found only after the event loop starts.
+    `status`: UNAUTHORIZED if the caller did not authenticate, or its credentials are not valid; FORBIDDEN if it is
+    known and does not have the scope; SERVICE_UNAVAILABLE if its identity cannot be checked now: a retry after a second
+    or two may succeed.
     """
 
-    def __init__(self) -> None:
-        self._authority: Authority | None = None
-
-    def use(self, authority: Authority) -> None:
-        """Check tokens with *authority* from now on."""
-        self._authority = authority
-
-    def end_pods(self, uids: Iterable[str]) -> None:
-        """Reject tokens of these pods from now on. Without an authority there is nothing to do."""
-        if self._authority is not None:
-            self._authority.end_pods(uids)
-
-    def known(self, token: str, scope: AccessScope) -> Principal | None:
-        """The owner of *token*, if the cache has it. None: call `admit`."""
-        return None if self._authority is None else self._authority.known(token, scope)
-
-    async def admit(self, token: str, scope: AccessScope) -> Principal:
-        """The owner of *token*, who has *scope*. Without an authority every token is refused."""
-        if self._authority is None:
-            raise UnauthenticatedError("tokens are not accepted: no API server to check them", Means.TOKEN)
-        return await self._authority.admit(token, scope)
+    def __init__(self, status: HTTPStatus, reason: str, means: Means = Means.NONE) -> None:
+        super().__init__(reason)
+        self.status: Final = status
+        self.means: Final = means
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from collections import Counter as Tally
 from collections.abc import Mapping
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 from node_exporter.certificates import expiry
 from node_exporter.report import NodeReport
@@ -17,6 +18,8 @@ class ExporterMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        build = Info("numa_exporter_build", "The version that runs", registry=self.registry)
+        build.info({"version": version("numa-extender")})
         self.messages = Counter(
             "numa_exporter_messages", "Messages sent, by kind (report, heartbeat) and outcome", ("kind", "outcome"),
             registry=self.registry,

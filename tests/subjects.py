@@ -14,9 +14,8 @@ from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judge import Judge, make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.ranking.strategies import make_strategy
-from extender.scheduling.ranking.weights import Weights
-from extender.scheduling.totals import node_allocatable
+from extender.scheduling.node_totals import node_allocatable
+from extender.scheduling.ranking.strategies import Weights, make_strategy
 
 CLASSES = ClassTable()
 

@@ -27,9 +27,8 @@ from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.questions import Question, Workload
+from extender.wire.questions import Question, Workload, doc
 from extender.wire.replies import ReplyBody, about
-from extender.wire.validation import doc
 from extender.wire.workloads import PodWorkload
 
 MAX_MIX: Final = 64

@@ -21,9 +21,8 @@ from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
 from extender.questions.evictions import Evictions
 from extender.scheduling.judge import Judge
-from extender.wire.questions import Question, Workload
+from extender.wire.questions import Question, Workload, doc
 from extender.wire.replies import Notes, ReplyBody, about
-from extender.wire.validation import doc
 
 
 class DefragmentRequest(Question):

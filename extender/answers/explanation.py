@@ -6,7 +6,7 @@ from extender.kubelet.sets import iter_bits
 from extender.kubelet.trace import HintsOffered, Merged, TraceEvent
 from extender.kubelet.verdict import Provider
 from extender.nri.comparison import PoolComparison
-from extender.nri.pool_rules import PoolRule
+from extender.nri.pools import PoolRule
 from extender.questions.explain import MAX_HINTS, MAX_POOLS, AdmissionStory
 from extender.questions.suggestions import NearestRequest
 from extender.wire.replies import NUMAIds, ReplyBody, about

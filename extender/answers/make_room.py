@@ -25,12 +25,11 @@ from extender.questions.evictions import Evictions, Move
 from extender.questions.make_room import MAX_ALTERNATIVES, MAX_TRIALS, MakeRoom, OpenedPlace
 from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
-from extender.scheduling.totals import format_milli
+from extender.scheduling.node_totals import format_milli
 from extender.wire.errors import WireError
-from extender.wire.questions import Question, Workload
+from extender.wire.questions import Question, Workload, doc
 from extender.wire.replies import Notes, ReplyBody, about
 from extender.wire.templates import find_templates
-from extender.wire.validation import doc
 from extender.wire.verdicts import ContainerPlacement, container_placements
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)

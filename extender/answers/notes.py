@@ -17,8 +17,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.questions.scheduler_checks import Scheduler, check_node
 from extender.questions.subjects import Subject
-from extender.replay.demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
-from extender.replay.pod import Pod
+from extender.replay.pod import AlignmentDemand, Demand, DemandScope, MemoryDemand, Pod
 from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload
 

@@ -12,16 +12,14 @@ from pydantic import Field, TypeAdapter
 
 from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
-from extender.cluster.namespace_demands import with_default
+from extender.cluster.pods import with_default
 from extender.questions.hypothetical import build
 from extender.questions.subjects import Subject
-from extender.replay.demand import NO_DEMAND
-from extender.wire.bundles import BundlePart, bundle_of
+from extender.replay.pod import NO_DEMAND
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
-from extender.wire.questions import HypotheticalNode, Question
-from extender.wire.validation import parse_object
-from extender.wire.workloads import PodWorkload, workload_from_json
+from extender.wire.questions import HypotheticalNode, Question, parse_object
+from extender.wire.workloads import BundlePart, PodWorkload, bundle_of, workload_from_json
 
 Q = TypeVar("Q", bound=Question)
 MAX_NODES: Final = 20_000

@@ -17,12 +17,11 @@ from extender.kubelet.sets import format_list
 from extender.kubelet.verdict import Provider
 from extender.questions.resize_check import POLICY_REFUSES, ResizeError, resize_check, resized
 from extender.scheduling.judge import Judge
-from extender.scheduling.totals import format_milli
+from extender.scheduling.node_totals import format_milli
 from extender.wire.errors import WireError
-from extender.wire.quantity import parse_milli
-from extender.wire.questions import Question
+from extender.wire.parsing import parse_milli
+from extender.wire.questions import Question, doc
 from extender.wire.replies import Notes, ReplyBody, about
-from extender.wire.validation import doc
 
 MAX_ELSEWHERE: Final = 5
 """How many other nodes are in one answer, the best first."""

@@ -21,9 +21,8 @@ from extender.questions.restart_check import MAX_STATES, PodResult, RestartedNod
 from extender.questions.subjects import Subject
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.questions import HypotheticalNode, Question
+from extender.wire.questions import HypotheticalNode, Question, doc
 from extender.wire.replies import Notes, ReplyBody, about
-from extender.wire.validation import doc
 
 MAX_PLANNED_NODES: Final = 32
 """Nodes for whose pods other nodes are searched. Each search replays on all nodes."""

@@ -13,8 +13,7 @@ from typing import Final
 
 import orjson
 
-from extender.cluster.errors import UnknownNodeError
-from extender.cluster.node import NodeRecord
+from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
 from extender.kubelet.state import ManagerState
 from extender.questions.node_context import LookUp, NodeContext

@@ -22,13 +22,15 @@ from extender.kubelet.config import KubeletConfig
 from extender.kubelet.sets import format_list
 from extender.questions.hypothetical import attributes_of
 from extender.questions.restart_check import restart_check
-from extender.questions.tune import MAX_FRONT, Tune
+from extender.questions.tune import Tune
 from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.wire.questions import Question
 from extender.wire.replies import Notes, ReplyBody, about
 
+MAX_FRONT: Final = 6
+"""How many configurations of the front are listed."""
 RESTART_SHARE: Final = 0.85
 """The share of the time after which no further configuration is checked for restarts."""
 
@@ -131,7 +133,7 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[R
     now = next(each for each in found if not each.change)
     front = sorted((e for e in found if e.is_best and e.change), key=lambda e: (e.is_weaker(now), [-v for v in e.rank]))
     rows = []
-    for done, each in enumerate([now, *front], start=search.steps + 1):
+    for done, each in enumerate([now, *front[:MAX_FRONT]], start=search.steps + 1):
         rows.append(_row(search, each, now, is_late=lambda: asked.spent() > RESTART_SHARE))
         yield from progress(done, of)
     notes = [*left_out, *blind_spots(subjects, reads_pods=pods is None)]
@@ -145,6 +147,8 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[R
         notes.append(f"the time was over after {plural(len(found), 'configuration')}; {OUT_OF_TIME}")
     elif len(found) < search.configurations:
         notes.append(f"{len(found)} of {search.configurations} configurations were tried, fewer changes first")
+    if len(front) > MAX_FRONT:
+        notes.append(f"{len(front) - MAX_FRONT} more that no other one surpasses are not listed; these admit more pods")
     notes.append(
         "no scheduler is replayed: each node keeps its own pods, or gets its share of the list; a pod that one node "
         "refuses counts as refused, where a scheduler would look for another node"
@@ -180,7 +184,7 @@ def _row(search: Tune, each: Tuned, now: Tuned, *, is_late: Callable[[], bool]) 
         stranded_cpus_most=stranded[1],
         guarantee_ends=search.nodes_weaker(each, now),
         **alignment_counts({alignment: round(value / count) for alignment, value in sums.items()}),
-        refused=round(sum(trial.refused for trial in each.trials) / count),
+        refused=round(sum(search.pods - trial.admitted for trial in each.trials) / count),
         stranded_cpus=round(sum(trial.stranded_cpus for trial in each.trials) / count),
         failing_nodes=max(trial.failing_nodes for trial in each.trials),
         restart=_restart(search, each.change, is_late) if each.change else None,

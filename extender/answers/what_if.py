@@ -32,9 +32,8 @@ from extender.questions.what_if import NodeWhatIf, Outcome, what_if
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.questions import Question, Workload
+from extender.wire.questions import Question, Workload, doc
 from extender.wire.replies import ReplyBody, about
-from extender.wire.validation import doc
 from extender.wire.verdicts import (
     AlignedNUMA,
     AlignmentCertain,

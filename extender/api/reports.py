@@ -15,16 +15,14 @@ from extender.api.access.limits import LimitError
 from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.http.problems import documented
 from extender.api.nodes.routes import NodeName
-from extender.api.nodes.views import certainty_of
 from extender.api.service import Service
-from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
-from extender.cluster.node import NodeRecord, Observation
-from extender.intake.report import observation_of
+from extender.cluster.node import ClusterFullError, NodeRecord, Observation, OutdatedError, UnknownNodeError
+from extender.intake import observation_of
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.verdict import Certainty, Provider
 from extender.wire.errors import WireError, shown
+from extender.wire.questions import doc
 from extender.wire.reports import NewKubeletError, read_heartbeat, read_report
-from extender.wire.validation import doc
 
 _OUTCOMES: Final[dict[type[Exception], str]] = {
     WireError: "invalid",
@@ -56,6 +54,7 @@ class ReportEndpoints:
     def __init__(self, service: Service) -> None:
         self._service, self._cluster = service, service.known.nodes
         self._limit: Final = service.settings.max_body_bytes
+        self._switches: Final = service.settings.switches
         self._being_read: Final[set[str]] = set()
         """Nodes of which a report is being read in another thread: one at a time of each."""
         self.frequent: Final = (
@@ -82,7 +81,7 @@ class ReportEndpoints:
             name,
             self._cluster.node_objects.version_of(name),
             self._cluster.kubelet_with,
-            self._service.settings.switches,
+            self._switches,
         )
         if len(body) <= MAX_LOOP_BYTES and _NRI not in body:
             with suppress(NewKubeletError):
@@ -191,7 +190,7 @@ def _accepted(record: NodeRecord) -> Accepted:
     problems = record.observation.facts.get("problems", [])
     return Accepted(
         name=record.name,
-        certainty=certainty_of(record),
+        certainty=record.certainty,
         hidden=sorted(record.observation.hidden),
         problems=[f"{p['source']}: {p['path']}: {p['reason']}" for p in problems] if isinstance(problems, list) else [],
     )

@@ -1,34 +1,136 @@
 """kube-scheduler's calls: bytes to arguments, results to bytes. Nothing is decided here.
 
+`VerbCall` reads the body of one call, answers it, times it, and turns errors into replies.
+
 kube-scheduler discards the body of every status but 200, so filter and bind always answer 200, with the reason in
 `Error`. The replies of prioritize and preempt have no field for an error: a failed call gets another status, which
 kube-scheduler logs. It then scores the pod without this extender, or fails the attempt to preempt (`extender.go`: send,
 Prioritize, ProcessPreemption).
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
 from typing import Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
-from extender.api.http.bodies import json_body
+from extender.api.access.limits import LimitError
+from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
 from extender.api.http.problems import documented, problem
 from extender.api.http.replies import described
-from extender.api.scheduler_call import CallFailure, Lap, VerbCall
-from extender.observability.metrics import Metrics
+from extender.observability.logs import FewWarnings
+from extender.observability.metrics import Metrics, Stopwatch
 from extender.scheduling.binder import PodBound
+from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.scheduling import Scheduling
-from extender.wire.binding import ExtenderBindingResult, binding_reply, parse_binding
+from extender.wire.errors import WireError
 from extender.wire.scheduler import (
+    ExtenderBindingResult,
     ExtenderFilterResult,
     HostPriority,
+    binding_reply,
     error_reply,
     filter_reply,
     parse_args,
+    parse_binding,
 )
+
+LOG: Final = logging.getLogger(__name__)
+LOG.addFilter(FewWarnings())  # when the service is overloaded, every call would log the same warning
+DEFECT: Final = "internal error; see the log of the service"
+Lap = Callable[[str], None]
+"""Ends the phase of the call that it names."""
+
+
+class CallOutcome(StrEnum):
+    """The result of a call. The values are labels of `numa_extender_verb_seconds`."""
+
+    ANSWERED = "answered"
+    INVALID = "invalid"
+    UNREADY = "unready"
+    BUSY = "busy"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure:
+    """Why a call got no answer."""
+
+    outcome: CallOutcome
+    status: HTTPStatus
+    reason: str
+    field: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerbCall:
+    """How calls of one verb run.
+
+    `answer` turns the body of a request into the body of its reply. `max_bytes` is the largest body. `failed`: makes
+    the reply to a call that failed; None: the error handlers of the app do. `clock`: seconds of a monotonic clock.
+    """
+
+    verb: str
+    answer: Callable[[bytes, Lap], Awaitable[bytes]]
+    max_bytes: int
+    metrics: Metrics
+    clock: Callable[[], float]
+    failed: Callable[[CallFailure], Response] | None
+
+    async def run(self, request: Request) -> Response:
+        """The response to *request*."""
+        started = self.clock()
+        lap = Stopwatch(self.metrics.phase_seconds, self.verb, self.clock).lap
+        try:
+            body = await read_body(request, self.max_bytes)
+            lap("read")
+            reply = await self.answer(body, lap)
+            lap("reply")
+        except ClientDisconnect:  # the client has closed the connection
+            raise
+        except Exception as error:
+            failure = _failure(error)
+            self._observe(failure.outcome, started)
+            self._log(failure, error)
+            if self.failed is None:
+                raise
+            return self.failed(failure)
+        self._observe(CallOutcome.ANSWERED, started)
+        return Response(reply, media_type="application/json")
+
+    def _observe(self, outcome: CallOutcome, started: float) -> None:
+        self.metrics.verb_seconds.labels(self.verb, outcome.value).observe(self.clock() - started)
+
+    def _log(self, failure: CallFailure, error: Exception) -> None:
+        """Log why the call failed. A call over a limit is a metric only."""
+        match failure.outcome:
+            case CallOutcome.INVALID:
+                LOG.warning("request not understood verb=%s reason=%r", self.verb, failure.reason)
+            case CallOutcome.UNREADY:
+                LOG.warning("request not answered verb=%s reason=%r", self.verb, failure.reason)
+            case CallOutcome.FAILED if self.failed is not None:  # else the error handlers log it
+                LOG.error("defect verb=%s", self.verb, exc_info=error)
+
+
+def _failure(error: Exception) -> CallFailure:
+    match error:
+        case LimitError():
+            return CallFailure(CallOutcome.BUSY, HTTPStatus.TOO_MANY_REQUESTS, str(error))
+        case WireError():
+            return CallFailure(CallOutcome.INVALID, HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field)
+        case BodyTooLargeError():
+            return CallFailure(CallOutcome.INVALID, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
+        case NotReadyError():
+            return CallFailure(CallOutcome.UNREADY, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        case _:
+            return CallFailure(CallOutcome.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR, DEFECT)
+
 
 FILTER: Final = "/scheduler/filter"
 PRIORITIZE: Final = "/scheduler/prioritize"
@@ -49,10 +151,8 @@ class SchedulerEndpoints:
     ) -> None:
         self._scheduling, self._binds = scheduling, metrics.binds
         call = partial(VerbCall, metrics=metrics, clock=clock, max_bytes=max_bytes)
-        self.filter_: Final = call(verb="filter", answer=self._filter, failed=_not_filtered, phases=True).run
-        self.prioritize: Final = call(
-            verb="prioritize", answer=self._prioritize, failed=_not_prioritized, phases=True
-        ).run
+        self.filter_: Final = call(verb="filter", answer=self._filter, failed=_not_filtered).run
+        self.prioritize: Final = call(verb="prioritize", answer=self._prioritize, failed=_not_prioritized).run
         self.bind: Final = call(verb="bind", answer=self._bind, failed=self._not_bound, max_bytes=max_binding_bytes).run
         self.frequent: Final = (
             Route(FILTER, self.filter_, methods=["POST"]),
@@ -64,7 +164,7 @@ class SchedulerEndpoints:
     async def _filter(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body)
         lap("parse")
-        result = await self._scheduling.filter.filter(self._scheduling.completed(args))
+        result = await self._scheduling.filter.filter(args)
         lap("judge")
         if result.error:
             return error_reply(f"numa-extender: {result.error}")
@@ -73,7 +173,7 @@ class SchedulerEndpoints:
     async def _prioritize(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body)
         lap("parse")
-        scores = await self._scheduling.prioritize.prioritize(self._scheduling.completed(args))
+        scores = await self._scheduling.prioritize.prioritize(args)
         lap("judge")
         return scores.packed
 

@@ -9,17 +9,17 @@ from typing import Final, Protocol
 
 from fastapi import APIRouter
 
+from extender.api.access.authority import LateAuthority
 from extender.api.http.slices import Slices
 from extender.config.settings import Settings
-from extender.identity import LateAuthority
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.objections import Objector
-from extender.scheduling.offload import Offload
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
+from extender.scheduling.replays import Offload
 from extender.scheduling.scheduling import Scheduling
 from extender.scheduling.shared import CallRecords, KnownCluster
 

@@ -16,8 +16,8 @@ from extender.cli.output import console_for
 from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.lint import Finding, Severity
 from extender.lint import lint as lint_documents
+from extender.lint.catalogue import found
 from extender.lint.documents import MAX_BYTES, Located, read_documents, read_environment
-from extender.lint.finding import found
 from extender.wire.errors import WireError
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")

@@ -12,9 +12,9 @@ import click
 
 from extender.cli.client import ExtenderFault, complete_machine, complete_node, options
 from extender.kubelet.rules import NEWEST_MINOR, OLDEST_MINOR
-from extender.wire.bundles import bundle_of
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
+from extender.wire.workloads import bundle_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_FILE_BYTES: Final = 16 << 20

@@ -9,11 +9,12 @@ import click
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from extender.app import make_app, make_server, make_service, set_up_allocator, set_up_collector, set_up_threads
+from extender.app import make_app, make_service, set_up_allocator, set_up_collector, set_up_threads
 from extender.config.settings import PREFIX, Settings, unknown_variables
-from extender.intake.profiles import ProfileError
+from extender.intake import ProfileError
 from extender.observability.logs import set_up_logging
 from extender.observability.tracing import TracingError
+from extender.runtime.server import make_server
 from extender.transport.certificates import CertificateError
 
 LOG: Final = logging.getLogger(__name__)

@@ -1,11 +1,17 @@
-"""The events of a node's pods between two of its reports. `NodeStore.apply` applies them.
+"""The events of a node's pods between two of its reports, and the result of the admission of each pod.
 
-Events are facts: applying one never fails, and applying it again changes nothing. `uid` is the pod's UID in the
-kubelet. Reports are not events: an outdated report is refused.
+`NodeStore.apply` applies events. They are facts: applying one never fails, and applying it again changes nothing. `uid`
+is the pod's UID in the kubelet. Reports are not events: an outdated report is refused.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, StrEnum
 
+from extender.cluster.steps import held_by
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Verdict
 from extender.replay.pod import Pod
 
 
@@ -104,3 +110,58 @@ PodEvent = (
     | PodFinished
     | PodGone
 )
+
+
+class AdmissionResult(StrEnum):
+    """The result of the admission of a pod in flight."""
+
+    ADMITTED = "admitted"
+    """A report shows resources allocated to it."""
+    REFUSED = "refused"
+    """The kubelet refused it."""
+    LEFT = "left"
+    """It was gone before a report showed it."""
+    LOST = "lost"
+    """It was assumed and the watch has never shown it, or its kubelet never started it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledPod:
+    """One pod whose admission is over.
+
+    `verdicts`: each outcome that the replay predicted; with `complete` False there were more. `state`: the reported
+    state, for ADMITTED; `reason`: the kubelet's, for REFUSED. `is_ours`: as `ledger.Admit`. `predict_again`: the
+    prediction for the pod with another kubelet: the verdicts, and whether they are complete; None: unknown. Pure, and
+    takes as long as a projection.
+    """
+
+    node_name: str
+    pod: Pod
+    kubelet: Kubelet
+    result: AdmissionResult
+    verdicts: tuple[Verdict, ...]
+    complete: bool = True
+    state: ManagerState | None = None
+    reason: str = ""
+    is_ours: bool = False
+    predict_again: Callable[[Kubelet], tuple[tuple[Verdict, ...], bool]] | None = None
+
+    @property
+    def reported(self) -> Mapping[str, object]:
+        """What the report shows of the pod, as `steps.held_by`; empty if there is no report."""
+        return {} if self.state is None else held_by(self.state, self.pod.uid)
+
+
+def ignore(_settled: SettledPod) -> None:
+    """For stores whose predictions are not audited."""
+
+
+class Watching(Enum):
+    """What is known of pods on nodes in addition to reports."""
+
+    NOT = "not"
+    """There is no watch of pods: only what this service binds is known."""
+    LIVE = "live"
+    """Every pod in the API server is known."""
+    SILENT = "silent"
+    """The watch is silent: pods may have started or ended."""

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from extender.kubelet.config import TopologyPolicy
 from extender.kubelet.kubelet import Kubelet
-from extender.replay.free_amounts import FreeAmounts
-from extender.replay.layout import ANYWHERE, NodeHardware
-from extender.replay.pod_steps import CPU, PodStep, PodSteps
+from extender.replay.free_amounts import ANYWHERE, FreeAmounts, NodeHardware
+from extender.replay.pod import CPU, PodStep, PodSteps
 
 Int64s = NDArray[np.int64]
 NO_PLACE: Final = -1

@@ -1,4 +1,8 @@
-"""The state of one node: its last report, and what is computed from it."""
+"""The state of one node: its last report, what is computed from it, and which report replaces it.
+
+A report has the id of the node's boot and a sequence number within it. Boots are in the order of arrival of their first
+reports. The ids of some past boots are kept, so that a late report of one is recognized.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +12,7 @@ from extender.cluster.ledger import NO_PODS
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Provider
+from extender.kubelet.verdict import Certainty, Provider
 from extender.nri.config import PolicyConfig
 from extender.nri.counts import NriCounts, are_pools_of
 from extender.replay.counts import Counted, Counts
@@ -122,6 +126,18 @@ class NodeRecord:
         return self.observation.node_name
 
     @property
+    def certainty(self) -> Certainty:
+        """Certainty of verdicts on this node, except for pods with random device choices."""
+        found = self.node_class
+        if Provider.RUNTIME in found.hidden and not found.stale:
+            return Certainty.UNKNOWN if found.pools is None else Certainty.DEGRADED
+        if found.kubelet is None:
+            if found.counts is not None:
+                return Certainty.STALE if found.stale else Certainty.DEGRADED
+            return Certainty.UNKNOWN
+        return Certainty.STALE if found.stale else found.kubelet.certainty
+
+    @property
     def states(self) -> tuple[ManagerState, ...]:
         """The possible states of the node; empty if no verdict is possible."""
         return self.possible.states
@@ -135,3 +151,44 @@ class NodeRecord:
     def kubelet(self) -> Kubelet | None:
         """The kubelet. Nodes with equal kubelets share one object."""
         return self.node_class.kubelet
+
+
+class OutdatedError(Exception):
+    """A report or heartbeat is older than the current report, or contradicts it. The message names both."""
+
+    def __init__(self, reason: str, held: Observation) -> None:
+        super().__init__(f"{reason}; the current report is of boot {held.boot_id!r}, sequence {held.sequence}")
+
+
+class UnknownNodeError(LookupError):
+    """There is no report of this node. The only argument is its name."""
+
+    def __str__(self) -> str:
+        """The error as a sentence."""
+        return f"there is no report of node {str(self.args[0])[:253]!r}"
+
+
+class ClusterFullError(Exception):
+    """A report of a new node, although the limit of nodes is reached."""
+
+
+def past_boots_after(held: NodeRecord | None, observation: Observation) -> tuple[str, ...]:
+    """The past boots of the node after *observation* replaces the report in *held*.
+
+    Raises:
+        OutdatedError: it may not replace that report.
+    """
+    if held is None:
+        return ()
+    known = held.observation
+    if known.counts is not None:
+        return held.past_boots
+    if observation.boot_id in held.past_boots:
+        raise OutdatedError(f"boot {observation.boot_id!r} is over", known)
+    if observation.boot_id != known.boot_id:
+        return (*held.past_boots, known.boot_id)[-REMEMBERED_BOOTS:]
+    if observation.sequence == known.sequence:
+        raise OutdatedError(f"sequence {observation.sequence} was used for another report", known)
+    if observation.sequence < known.sequence:
+        raise OutdatedError(f"sequence {observation.sequence} is older", known)
+    return held.past_boots

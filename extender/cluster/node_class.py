@@ -24,8 +24,7 @@ from extender.kubelet.verdict import Provider
 from extender.nri.counts import NriCounts
 from extender.replay.counts import Counts
 from extender.replay.creation import grant_count, policy_of
-from extender.replay.free_amounts import FreeAmounts
-from extender.replay.layout import Layout, layout_of
+from extender.replay.free_amounts import FreeAmounts, Layout, layout_of
 from extender.replay.possible_states import NO_STATES, PossibleStates
 
 NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()

@@ -15,6 +15,7 @@ from typing import Final
 
 from extender.cluster import ledger as ledgers
 from extender.cluster.events import (
+    AdmissionResult,
     ContainerRefused,
     MirrorGone,
     MirrorSeen,
@@ -24,13 +25,13 @@ from extender.cluster.events import (
     PodRefused,
     PodSeen,
     PodUnread,
+    SettledPod,
 )
 from extender.cluster.ledger import EMPTY, NO_PODS, Admit, Release
 from extender.cluster.node import Observation
 from extender.cluster.node_projection import Allowance, NodeProjection
 from extender.cluster.projection import ProjectionInput, project
 from extender.cluster.reported_pod import gives_back, shows_admission
-from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.cluster.steps import Steps
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState

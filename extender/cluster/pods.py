@@ -10,19 +10,55 @@ Rules of this file
 - The group with resources is small, so reads by node iterate over it. Two other reads have an index.
 - Records are values. Reads change nothing. Each change removes a record, replaces it and stores it again.
 - The time of each call is an argument, in seconds of one clock. `expire` applies timeouts; changes call it.
+- A nomination is kept longer than kube-scheduler keeps it: it clears `status.nominatedNodeName` after any bind error,
+  although the room is still meant for the pod.
 """
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from extender.bounded import Shares
-from extender.cluster.nominations import KEEP_SECONDS, Nomination, ProposedVictims
-from extender.replay.pod import Pod
+from extender.replay.pod import NO_DEMAND, Demand, Pod
+
+KEEP_SECONDS: Final = 30.0
+"""How long a nomination is valid if only scheduler calls show it, or if a failed binding has cleared it."""
+DELETE_SECONDS: Final = 10.0
+"""How long after a preempt call its victims count as leaving without a watch event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nomination:
+    """The pod with its nominated node, in force from `since` to `until`: seconds of the caller's clock."""
+
+    pod: Pod
+    priority: int
+    node_name: str
+    since: float
+    until: float
+
+    def precedes(self, uid: str, priority: int, since: float) -> bool:
+        """Whether another pod must not use its resources. *since*: when the other pod was nominated, if it was."""
+        if uid == self.pod.uid:
+            return False
+        return self.priority > priority or (self.priority == priority and self.since < since)
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedVictims:
+    """The reply to a preempt call: UIDs by node. The scheduler chooses one of the nodes."""
+
+    at: float = -inf
+    by_node: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def on(self, node_name: str, now: float) -> frozenset[str]:
+        """The victims on the node; empty when `DELETE_SECONDS` have passed."""
+        return frozenset(self.by_node.get(node_name, ())) if now - self.at < DELETE_SECONDS else frozenset()
+
 
 OFFER_SECONDS: Final = 2.0
 """A pod that was offered nodes and is not bound within this time is assumed unschedulable."""
@@ -270,3 +306,31 @@ class PodRegistry:
         """Count a record (*sign* 1), or count it no more (-1)."""
         owner, weight = known.weight
         self._shares[known.holds_room].change(owner, sign * weight)
+
+
+class NamespaceDemands:
+    """The demands of namespaces that have one, by name. Empty if namespaces are not watched."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Demand] = {}
+
+    def set(self, namespace: str, demand: Demand) -> None:
+        """The namespace has these labels now. Values that are passed to readers are never changed afterwards."""
+        if demand != NO_DEMAND:
+            self._by_name = {**self._by_name, namespace: demand}
+        elif namespace in self._by_name:
+            self._by_name = {name: each for name, each in self._by_name.items() if name != namespace}
+
+    def all(self) -> Mapping[str, Demand]:
+        """Every namespace with a demand."""
+        return self._by_name
+
+    def complete(self, pod: Pod) -> Pod:
+        """The pod with the demands of its namespace."""
+        return with_default(pod, self._by_name.get(pod.namespace, NO_DEMAND))
+
+
+def with_default(pod: Pod, default: Demand) -> Pod:
+    """The pod with *default* for the parts that its own demand leaves open."""
+    demand = pod.demand.or_default(default, [container.name for container in pod.containers])
+    return pod if demand == pod.demand else replace(pod, demand=demand)

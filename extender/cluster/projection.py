@@ -9,7 +9,7 @@ Rules of this file
 - The order of events is not always known (`admission_order`). A pod may have left before or after another one was
   admitted. A terminating pod, or one that only the report shows, may be gone or not. An init container may have
   released its memory or not. A binding in doubt may not exist. Every combination is followed.
-- All limits are in `search_bounds`. At the first one that is reached `complete` becomes False, and no verdict on the
+- All limits are in `steps`. At the first one that is reached `complete` becomes False, and no verdict on the
   node is certain any more. Then only one order is followed, from one state to the next.
 - Under the NRI topology-aware policy pods in flight get their containers in any order, one whole pod after the other,
   and an init container may be running.
@@ -27,24 +27,23 @@ from typing import Final
 from extender.cluster.admission_order import predecessors
 from extender.cluster.ledger import NO_PODS, Admit, BindingState, Ledger, Release, left_before
 from extender.cluster.reported_pod import gives_back
-from extender.cluster.search_bounds import (
+from extender.cluster.steps import (
     LAST_STEPS,
     MAX_IN_FLIGHT,
     MAX_MAYBE_GONE,
     MAX_ORDERS,
     MAX_STATES,
     SEARCH_STEPS,
+    Steps,
 )
-from extender.cluster.steps import Steps
 from extender.kubelet.admission import Outcome, answer, is_indifferent
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Certainty, Rejected, Verdict, is_given_up
-from extender.replay.branches import MAX_REPLAYS, together
 from extender.replay.creation import grants_of
 from extender.replay.demands import broken_by_outcome
-from extender.replay.possible_states import PossibleStates
+from extender.replay.possible_states import MAX_REPLAYS, PossibleStates, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,10 @@ Rules of this file
 - A repeated step returns the same objects. A projection that begins like an earlier one therefore uses its results, and
   one more event costs one more step.
 - Limited to `MAX_STEPS` results and `MAX_WEIGHT`. Then the cache is cleared before the next projection.
+- Every limit of the searches in this room is here, with its reason. A projection is computed once for each change of a
+  node, so its limits are smaller than those of a question (64 states, 512 replays). `SEARCH_STEPS` limits a projection
+  as a whole. The others are reached before, where more states or orders would say no more than that the node is
+  uncertain.
 - For one thread at a time. Only `request` may be called beside a projection.
 """
 
@@ -14,15 +18,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final, TypeVar
 
-from extender.cluster.search_bounds import (
-    MAX_STEPS,
-    MAX_STEPS_OF_ONE,
-    MAX_WEIGHT,
-    STEP,
-    STEPS_A_REPLAY,
-    STEPS_OF_AN_ADMISSION,
-    STEPS_OF_NRI,
-)
+from extender.kubelet import budget
 from extender.kubelet.admission import Outcome, admit, create_only, start_pod
 from extender.kubelet.budget import Budget, BudgetError
 from extender.kubelet.kubelet import Kubelet
@@ -32,10 +28,42 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
 from extender.kubelet.state import ManagerState
 from extender.replay.creation import grant_count, grants_of, init_phases
-from extender.replay.free_amounts import FreeAmounts
-from extender.replay.layout import layout_of
+from extender.replay.free_amounts import FreeAmounts, layout_of
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
+
+SEARCH_STEPS: Final = 250_000
+"""Steps in which a projection must find all possible states; about a microsecond each. Beyond it follows one order."""
+LAST_STEPS: Final = 100_000
+"""Steps after which a projection that follows one order stops, with what it has found."""
+LOOP_STEPS: Final = 10_000
+"""New steps of one projection that the event loop waits for; another thread does what takes longer."""
+LOOP_STEPS_OF_ALL: Final = 100_000
+"""New steps of all nodes that have changed since the last read, in which the event loop computes them."""
+MAX_STATES: Final = 32
+"""How many states of one node are followed. A verdict on the node costs a replay for each."""
+MAX_ORDERS: Final = 16
+"""How many sets of pods of one size are tried as those that the kubelet admitted first."""
+MAX_IN_FLIGHT: Final = 256
+"""Pods in flight of which the possible orders are compared. A kubelet admits 110 by default."""
+MAX_MAYBE_GONE: Final = 4
+"""Pods that may be gone (or started) of which every combination is followed."""
+
+MAX_STEPS: Final = 4096
+"""How many results are kept for one node; then all are dropped. A projection of a few pods has a few dozen."""
+STEPS_A_REPLAY: Final = budget.MAX_STEPS // budget.REPLAYS
+"""Steps of the replay's budget for each replay of one admission. All states of a node share its replays and steps."""
+MAX_STEPS_OF_ONE: Final = 200_000
+"""Steps of the replay's budget for one admission. The longest from one state in the recordings takes 90,000."""
+MAX_WEIGHT: Final = 1_000_000
+"""Steps after which the results that are kept for one node are dropped: they stand for memory as well."""
+STEP: Final = 20
+"""What the smallest step costs."""
+STEPS_OF_AN_ADMISSION: Final = 200
+"""What an admission costs beside the steps that its replay counts."""
+STEPS_OF_NRI: Final = 2
+"""What a step of the replay costs under the NRI policy: about two microseconds."""
+
 
 T = TypeVar("T")
 

@@ -14,24 +14,24 @@ from functools import partial
 from math import inf
 from typing import Final
 
-from extender.cluster.deadlines import Deadlines
-from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
-from extender.cluster.events import PodAssumed, PodEvent
-from extender.cluster.filed_nodes import FiledNodes, NodeView
+from extender.cluster.events import PodAssumed, PodEvent, SettledPod, Watching, ignore
 from extender.cluster.ledger import NO_PODS
-from extender.cluster.node import NodeRecord, Observation
+from extender.cluster.liveness import Deadlines, NodeObjects, Restarts
+from extender.cluster.node import (
+    ClusterFullError,
+    NodeRecord,
+    Observation,
+    OutdatedError,
+    UnknownNodeError,
+    past_boots_after,
+)
 from extender.cluster.node_class import UNKNOWN, NodeClass
-from extender.cluster.node_objects import NodeObjects
 from extender.cluster.node_projection import Allowance, LateProjection
 from extender.cluster.pod_tracker import PodTracker, Timeouts
-from extender.cluster.report_order import past_boots_after
-from extender.cluster.restarts import Restarts
-from extender.cluster.search_bounds import LOOP_STEPS, LOOP_STEPS_OF_ALL
-from extender.cluster.settled_pod import SettledPod, ignore
-from extender.cluster.snapshot import ClassIndex, ClusterSnapshot
+from extender.cluster.snapshot import ClassIndex, ClusterSnapshot, FiledNodes, NodeView
+from extender.cluster.steps import LOOP_STEPS, LOOP_STEPS_OF_ALL
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
-from extender.cluster.watching import Watching
-from extender.kubelet.caches import Shared
+from extender.kubelet.budget import Shared
 from extender.kubelet.kubelet import Kubelet
 from extender.nri.counts import NriCounts
 from extender.replay.counts import Counted
@@ -258,7 +258,7 @@ class NodeStore:
         return lambda: name in self.score_only or projection.is_safe(at_risk)
 
     def starting(self, now: float) -> Collection[str]:
-        """Nodes whose kubelets are stopped or have just started; see `restarts`."""
+        """Nodes whose kubelets are stopped or have just started; see `liveness`."""
         return self._restarts.names(now, lambda name, started_at: self.pods_of(name).lacks_pods(started_at))
 
     def set_existing(self, names: Iterable[str], now: float) -> None:

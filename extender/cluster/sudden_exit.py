@@ -26,15 +26,13 @@ from itertools import islice
 from typing import Final
 
 from extender.cluster.projection import Projection, ProjectionInput, project_from
-from extender.cluster.search_bounds import MAX_MAYBE_GONE
-from extender.cluster.steps import Steps
+from extender.cluster.steps import MAX_MAYBE_GONE, Steps
 from extender.kubelet.config import CPUOptions, TopologyPolicy
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Certainty, Verdict
-from extender.replay.free_amounts import FreeAmounts
-from extender.replay.layout import layout_of
+from extender.replay.free_amounts import FreeAmounts, layout_of
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import claimed_of
 

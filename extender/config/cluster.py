@@ -116,9 +116,9 @@ class ClusterSettings(BaseSettings):
     bind_wait_seconds: float = Field(
         default=3.0,
         ge=0,
-        description="How long a bind call waits for terminating pods: on the node that a pod is nominated to, where "
-        "the scheduler would clear the nomination after an error, and where pods that have just ended may still count "
-        "in the totals. At most `bind_seconds`.",
+        description="How long a bind call waits for an API server that does not answer, and for terminating pods: on "
+        "the node that a pod is nominated to, where the scheduler would clear the nomination after an error, and where "
+        "pods that have just ended may still count in the totals. At most `bind_seconds`.",
     )
     hold_back_seconds: float = Field(
         default=10.0,

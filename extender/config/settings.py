@@ -19,10 +19,9 @@ from extender.config.leadership import LeadershipSettings
 from extender.config.questions import QuestionSettings
 from extender.config.security import SecuritySettings, is_loopback
 from extender.scheduling.judgement import Action, UncertaintyPolicy
-from extender.scheduling.ranking.strategies import STRATEGIES
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights
 from extender.wire.groups import apis_of
-from extender.wire.switches import switches_from_text
+from extender.wire.parsing import switches_from_text
 
 PREFIX: Final = "NUMA_EXTENDER_"
 _SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)")
@@ -45,7 +44,8 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
     )
 
     strategy: str = Field(
-        default="least-numa", description="How prioritize scores nodes that admit the pod; see docs/strategies.md."
+        default="least-numa-fragmentation",
+        description="How prioritize scores nodes that admit the pod; see docs/strategies.md.",
     )
     resource_weights: str = Field(
         default="",

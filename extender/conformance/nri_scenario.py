@@ -29,8 +29,7 @@ from extender.nri.machine import DRAM, HBM, PMEM, NriMachine
 from extender.nri.objects import QoS
 from extender.nri.orders import MAX_RESULTS, MAX_SEARCH_STEPS
 from extender.nri.pinning import Pins
-from extender.nri.reconfigure import reconfigurations
-from extender.nri.restarts import restart
+from extender.nri.reconfigure import reconfigurations, restart
 from extender.nri.verdict import NriRefusal
 from extender.wire.nri_scenarios import NRIScenario, NriStep, config_from_json, container_of, pod_of, resources_of
 

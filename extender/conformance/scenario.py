@@ -1,7 +1,7 @@
 """Replays a scenario: a history of pods on one node, step by step.
 
-Where the kubelet chooses among devices at random, all possible states are kept (at most `branches.MAX_STATES`), so that
-later verdicts are computed in all of them.
+Where the kubelet chooses among devices at random, all possible states are kept (at most `possible_states.MAX_STATES`),
+so that later verdicts are computed in all of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Reason, Rejected
-from extender.replay.branches import admit_in_all
+from extender.replay.possible_states import admit_in_all
 from extender.wire.scenarios import Scenario, Step
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from extender.api.service import Service
-from extender.app import make_app, make_server
+from extender.app import make_app
+from extender.runtime.server import make_server
 
 START_SECONDS = 30.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from extender.samples.nodes import SampleNode
-from extender.scheduling.totals import add, node_allocatable, pod_requests, shortages
+from extender.scheduling.node_totals import add, node_allocatable, pod_requests, shortages
 from extender.wire.pods import pod_from_json
 
 Json = Mapping[str, Any]

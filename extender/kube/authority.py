@@ -1,4 +1,4 @@
-"""Checks tokens of callers with the API server: implements `extender.identity.Authority`.
+"""Checks tokens of callers with the API server: implements `extender.api.access.authority.Authority`.
 
 Rules of this file
 - Rights are RBAC's: each scope is one verb on one non-resource URL (`GRANTS`) in a ClusterRole. A virtual *resource*
@@ -16,16 +16,15 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from typing import Final
 
 from extender.identity import (
     EVERYTHING,
     AccessScope,
-    ForbiddenError,
     Means,
+    NotAllowedError,
     Principal,
-    UnauthenticatedError,
-    UnavailableError,
 )
 from extender.kube.client import Requester, path_of
 from extender.kube.errors import ApiError, KubeError
@@ -95,14 +94,18 @@ class TokenAuthority:
         asked = self._asked.get(key)
         if asked is None:
             if len(self._asked) >= MAX_WAITING:
-                raise UnavailableError("too many callers are waiting for the API server", Means.TOKEN)
+                raise NotAllowedError(
+                    HTTPStatus.SERVICE_UNAVAILABLE, "too many callers are waiting for the API server", Means.TOKEN
+                )
             asked = asyncio.get_running_loop().run_in_executor(self._pool, self._ask, token, scope)
             self._asked[key] = asked
             asked.add_done_callback(lambda done: self._settle(key, done))
         try:
             return await asyncio.shield(asked)
         except KubeError as error:
-            raise UnavailableError(f"the API server cannot check the token: {error}", Means.TOKEN) from error
+            raise NotAllowedError(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"the API server cannot check the token: {error}", Means.TOKEN
+            ) from error
 
     def _settle(self, key: tuple[str, AccessScope], done: "asyncio.Future[Principal]") -> None:
         self._asked.pop(key, None)
@@ -119,7 +122,7 @@ class TokenAuthority:
         identity = self._identify(token, scope)
         verb, path = GRANTS[scope]
         if not self._reviews.allowed(identity, verb=verb, path=path):
-            raise ForbiddenError(f"{identity.username} may not {verb} {path}", Means.TOKEN)
+            raise NotAllowedError(HTTPStatus.FORBIDDEN, f"{identity.username} may not {verb} {path}", Means.TOKEN)
         return _principal(identity, scope, self._node_of(identity) if scope is AccessScope.REPORT else "")
 
     def _identify(self, token: str, scope: AccessScope) -> Identity:
@@ -129,7 +132,7 @@ class TokenAuthority:
             if isinstance(answer, Identity):
                 return answer
             rejected = answer
-        raise UnauthenticatedError(rejected.reason, Means.TOKEN)
+        raise NotAllowedError(HTTPStatus.UNAUTHORIZED, rejected.reason, Means.TOKEN)
 
     def _node_of(self, identity: Identity) -> str:
         """The node that a token is bound to. Empty for none."""

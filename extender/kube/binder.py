@@ -10,10 +10,11 @@ RBAC: `create` on pods/binding, `get` on pods (all namespaces).
 
 import asyncio
 import logging
-import random as _random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from random import random
 from typing import Final
 
 from extender.kube.backoff import Backoff
@@ -25,27 +26,24 @@ from extender.scheduling.binder import AT_ONCE, BindFailure, Binding, BindOutcom
 
 _BACKOFF: Final = Backoff(base_seconds=0.1, cap_seconds=1.0)
 _READ_SECONDS: Final = 2.0
+_START_SECONDS: Final = 10.0
+"""An API server that starts denies calls until it has read the access rules."""
 _NO_POD: Final = NotBound("there is no such pod", BindFailure.NOT_FOUND)
 _log = logging.getLogger(__name__)
 
 
 class Binder:
-    """Binds pods, in the caller's thread. Thread-safe. *clock*: monotonic seconds. *sleep*: waits for that many."""
+    """Binds pods, in the caller's thread. Thread-safe. *clock*: monotonic seconds."""
 
     def __init__(
-        self,
-        client: Requester,
-        *,
-        timeout_seconds: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        random: Callable[[], float] = _random.random,
+        self, client: Requester, *, timeout_seconds: float = 5.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._client, self._timeout = client, timeout_seconds
-        self._clock, self._sleep, self._random = clock, sleep, random
+        self._client, self._timeout, self._clock = client, timeout_seconds, clock
+        self._missed_at = -inf
+        """When a call last had no reply."""
 
     def bind(self, binding: Binding) -> BindOutcome:
-        """Bind within `timeout_seconds` (plus at most two for reading the pod after a lost reply). Raises nothing.
+        """Bind within `timeout_seconds`, plus at most two for reading the pod after a reply lost early. Raises nothing.
 
         If the server is overloaded or asks to retry later (429, 503), the call is retried while there is time.
         """
@@ -56,15 +54,17 @@ class Binder:
                 self._post(binding, deadline)
             except ApiError as error:
                 failures += 1
-                delay = _BACKOFF.delay_seconds(failures, self._random, retry_after_seconds=error.retry_after_seconds)
+                delay = _BACKOFF.delay_seconds(failures, random, retry_after_seconds=error.retry_after_seconds)
                 if error.status in (429, 503) and self._clock() + delay < deadline:
-                    self._sleep(delay)
+                    time.sleep(delay)
                     continue
                 return self._refused(binding, error)
             except NoReplyError as error:
+                self._missed_at = self._clock()
                 if not error.maybe_done:
-                    return NotBound(str(error))
-                return self._look(binding, MaybeBound(str(error)))
+                    return NotBound(str(error), BindFailure.AWAY)
+                unsure = MaybeBound(str(error))
+                return self._look(binding, unsure) if self._clock() < deadline else unsure
             return PodBound()
 
     def _post(self, binding: Binding, deadline: float) -> None:
@@ -89,7 +89,8 @@ class Binder:
             return self._look(binding, MaybeBound(str(error)))
         if error.status >= 500:
             return self._look(binding, NotBound(str(error)))
-        return NotBound(str(error))
+        is_starting = error.status == 403 and self._clock() - self._missed_at < _START_SECONDS
+        return NotBound(str(error), BindFailure.AWAY if is_starting else BindFailure.FAILED)
 
     def _look(self, binding: Binding, unbound: NotBound | MaybeBound) -> BindOutcome:
         """The outcome according to the pod itself. *unbound* if it is on no node."""
@@ -122,7 +123,7 @@ class AsyncBinder:
         During an outage every binding fails, so such failures are logged once a minute.
         """
         outcome = await asyncio.get_running_loop().run_in_executor(self._pool, self._binder.bind, binding)
-        if isinstance(outcome, MaybeBound) or (isinstance(outcome, NotBound) and outcome.failure is BindFailure.FAILED):
+        if not isinstance(outcome, PodBound) and outcome.label in ("unsure", BindFailure.FAILED, BindFailure.AWAY):
             pod, node_name = f"{binding.namespace}/{binding.name}", binding.node_name
             self._faults.failed("not bound pod=%s node=%s reason=%r", pod, node_name, outcome.reason)
         else:

@@ -14,12 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, Unpack
 from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
 import urllib3
-from kubernetes.client.rest import RESTClientObject
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -31,10 +30,12 @@ from urllib3.exceptions import (
     ReadTimeoutError,
 )
 
-from extender.kube.access import Access, Credentials
 from extender.kube.errors import NoReplyError, api_error
 from extender.kube.objects import WHOLE, read_object
-from extender.wire.deep_json import UnreadableError
+from extender.wire.errors import WireError
+
+if TYPE_CHECKING:  # it loads the Kubernetes client, which only the extra `server` brings
+    from extender.kube.access import Access, Credentials
 
 JSON = dict[str, Any]
 USER_AGENT: Final = "numa-extender"
@@ -69,7 +70,7 @@ class KubeClient:
 
     def __init__(
         self,
-        access: Access,
+        access: "Access",
         *,
         pool_size: int = 32,
         connect_seconds: float = 5.0,
@@ -84,6 +85,8 @@ class KubeClient:
         configuration.socket_options = _socket_options()
         configuration.retries = False
         self._credentials: Credentials = access.credentials
+        from kubernetes.client.rest import RESTClientObject  # noqa: PLC0415 - with the extra `server` only
+
         manager: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
         url = configuration.host.rstrip("/")
         self._pool: urllib3.PoolManager | urllib3.HTTPConnectionPool = manager
@@ -109,7 +112,7 @@ class KubeClient:
         raw = self.read(method, path, **call)
         try:
             return dict(read_object(raw, WHOLE)) if raw else {}
-        except UnreadableError as error:
+        except WireError as error:
             raise NoReplyError(f"{method} {path}: the reply is not a JSON object: {error}", maybe_done=True) from error
 
     def read(

@@ -31,13 +31,12 @@ from extender.cluster.events import (
     PodTerminating,
     PodUnread,
 )
-from extender.cluster.namespace_demands import NamespaceDemands
-from extender.cluster.pods import PodRegistry
+from extender.cluster.pods import NamespaceDemands, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import CREATE_ERROR, PodRecord, is_long
-from extender.kubelet.caches import remembered
+from extender.kubelet.budget import remembered
 from extender.kubelet.verdict import MANAGERS_REASONS
 from extender.questions.node_context import WatchedPod
 from extender.replay.pod import Pod

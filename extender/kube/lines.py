@@ -13,7 +13,7 @@ import orjson
 
 from extender.kube.errors import ApiError, KubeError, status_error
 from extender.kube.objects import read_head
-from extender.wire.deep_json import repaired
+from extender.wire.parsing import repaired
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """etcd refuses objects above 1.5 MiB. As JSON, with managed fields, the largest are a few times that."""

@@ -14,14 +14,14 @@ import orjson
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import PodRecord, is_long
-from extender.kubelet.caches import remembered
+from extender.kubelet.budget import remembered
 from extender.questions.dynamic_devices import DynamicDevice
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, WatchedPod
-from extender.scheduling.totals import add, pod_requests
+from extender.scheduling.node_totals import add, pod_requests
 from extender.wire.errors import WireError
+from extender.wire.parsing import parse_milli
 from extender.wire.placement_rules import placement_rules_from_json
 from extender.wire.pods import pod_from_json
-from extender.wire.quantity import parse_milli
 
 MAX_REMEMBERED: Final = 20_000
 """For how many distinct reduced specs the requests are cached."""

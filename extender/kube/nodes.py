@@ -12,7 +12,7 @@ from typing import Any, Final
 from extender.kube.fields import items, mapping, strings, text
 from extender.kube.source import Source
 from extender.questions.node_context import Taint
-from extender.wire.times import unix_seconds
+from extender.wire.parsing import unix_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple, TypedDict
 import msgspec
 import numpy as np
 
-from extender.wire.deep_json import MAX_CUTS, UnreadableError, brackets, repaired
+from extender.wire.errors import WireError
+from extender.wire.parsing import MAX_CUTS, brackets, repaired
 
 _ITEMS: Final = re.compile(rb'"items"\s*:\s*\Z')
 
@@ -126,7 +127,7 @@ def name_of(head: Json) -> ObjectName:
 
 
 def read_object(raw: bytes | msgspec.Raw, reader: Reader = OBJECT) -> Json:
-    """The object's parts. Raises UnreadableError."""
+    """The object's parts. Raises WireError."""
     try:
         return _object(reader.decode(raw))
     except (ValueError, RecursionError):
@@ -134,7 +135,7 @@ def read_object(raw: bytes | msgspec.Raw, reader: Reader = OBJECT) -> Json:
     try:
         return _object(reader.decode(repaired(bytes(raw))))
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(str(error)) from error
+        raise WireError("", str(error)) from error
 
 
 def read_head(raw: bytes | msgspec.Raw) -> Json:
@@ -149,7 +150,7 @@ def read_head(raw: bytes | msgspec.Raw) -> Json:
 
 
 def read_page(raw: bytes) -> Page:
-    """One page of a list, with its objects as bytes. Raises UnreadableError."""
+    """One page of a list, with its objects as bytes. Raises WireError."""
     try:
         return _PAGE.decode(raw)
     except (ValueError, RecursionError):
@@ -158,7 +159,7 @@ def read_page(raw: bytes) -> Page:
         rest, items = _split(raw)
         page = _PAGE.decode(rest)
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(str(error)) from error
+        raise WireError("", str(error)) from error
     page.items = [msgspec.Raw(item) for item in items]
     return page
 
@@ -166,11 +167,11 @@ def read_page(raw: bytes) -> Page:
 def _object(value: object) -> Json:
     if isinstance(value, dict):
         return value
-    raise UnreadableError("not an object")
+    raise WireError("", "not an object")
 
 
 def _split(raw: bytes) -> tuple[bytes, list[bytes]]:
-    """A list without its items, and the items. Raises UnreadableError."""
+    """A list without its items, and the items. Raises WireError."""
     at, step, depth = brackets(raw)
     for i in np.flatnonzero((step == 1) & (depth == 2))[:MAX_CUTS].tolist():
         start = int(at[i])
@@ -184,4 +185,4 @@ def _split(raw: bytes) -> tuple[bytes, list[bytes]]:
             break
         items = [raw[a : b + 1] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
         return raw[: start + 1] + raw[int(at[i + length]) :], items
-    raise UnreadableError("the document is not a list")
+    raise WireError("", "the document is not a list")

@@ -22,12 +22,11 @@ from extender.kube.fields import integer, items, mapping, strings, text
 from extender.kube.source import Source
 from extender.kubelet.verdict import Reason
 from extender.wire import groups
-from extender.wire.demands import understood
 from extender.wire.errors import CapError
 from extender.wire.nri_pods import DOMAIN, KEPT, RESOURCES_ANNOTATION
+from extender.wire.parsing import rfc_3339, unix_seconds
 from extender.wire.placement_rules import LOCAL_VOLUMES, REQUIRED
-from extender.wire.pods import NODE_CRITICAL
-from extender.wire.times import rfc_3339, unix_seconds
+from extender.wire.pods import NODE_CRITICAL, understood
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 EVICTION_ANNOTATIONS: Final = (

@@ -53,7 +53,7 @@ from extender.kube.objects import Page, read_head, read_page
 from extender.kube.source import ObjectReader, Source
 from extender.kube.unread import UnreadObject, UnreadObjects
 from extender.observability.logs import FaultLog
-from extender.wire.deep_json import UnreadableError
+from extender.wire.errors import WireError
 
 T = TypeVar("T")
 Deliver = Callable[[Batch[T]], None]
@@ -169,10 +169,6 @@ class Watch(Generic[T]):
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
-
-    def wait_synced(self, timeout_seconds: float) -> bool:
-        """Wait until the first complete list is delivered. Returns whether it was."""
-        return self._synced.wait(timeout_seconds)
 
     def status(self) -> WatchStatus:
         """The current state. Thread-safe."""
@@ -295,7 +291,7 @@ class Watch(Generic[T]):
             if error.expired and token:
                 raise _PagesExpiredError(str(error)) from error
             raise
-        except UnreadableError as error:
+        except WireError as error:
             raise NoReplyError(f"the reply is not a list: {error}", maybe_done=True) from error
 
     def _note_progress(self) -> None:

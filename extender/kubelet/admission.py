@@ -18,14 +18,14 @@ from typing import Final
 
 from extender.kubelet import cpu_manager, device_manager, memory_manager
 from extender.kubelet.budget import Budget, BudgetError, OutOfStepsError, OutOfTimeError, for_replays
-from extender.kubelet.choices import Choices
 from extender.kubelet.config import Scope, TopologyPolicy
+from extender.kubelet.device_manager import Choices
 from extender.kubelet.hints import KubeletPanicError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.never import can_never_fit
 from extender.kubelet.pod import PodRequest
-from extender.kubelet.scopes import ANY_NODE, Walk, admit_by_scope
 from extender.kubelet.state import ManagerState
+from extender.kubelet.topology_manager import ANY_NODE, Walk, admit_by_scope
 from extender.kubelet.trace import NO_TRACE, Trace
 from extender.kubelet.verdict import (
     Admitted,

@@ -1,4 +1,4 @@
-"""The limit on the work of one replay.
+"""The limits on the work of one replay, and on what is kept of replays.
 
 A node's report decides how large the sets are that a replay iterates over, so every loop over them counts its steps. A
 replay that has used up its steps, or has reached its deadline, ends with a verdict that says so.
@@ -9,11 +9,16 @@ Rules of this file
 - Steps are counted in the same way on every machine: the same replay always ends at the same step. Only a verdict that
   ended because of steps may be cached. One that ended because of time says nothing about the node.
 - The limit is far above what a real machine needs: see docs/decisions.md for the counts.
+- Results are kept because many nodes and pods are alike, bounded in bytes whatever is reported or written. Large values
+  are kept by those who use them, never by a cache: `Shared` gives equal users one object. A cache by count keeps small
+  results alone (`remembered`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import lru_cache, wraps
 from math import inf
-from typing import Final
+from typing import Final, Generic, TypeVar, TypeVarTuple
+from weakref import WeakValueDictionary
 
 MAX_STEPS: Final = 5_000_000
 """Steps of one admission and its alternatives, up to `REPLAYS` replays; about a microsecond each.
@@ -99,3 +104,46 @@ def for_replays(replays: int) -> Budget:
 
 UNLIMITED: Final = Budget(inf)
 """For parts of the replay that are used alone. `admit` and `start` always have a limit."""
+
+
+Arguments = TypeVarTuple("Arguments")
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Shared(Generic[K, V]):
+    """One object for each key, which lives as long as something else refers to it.
+
+    Any thread may call it. If two threads call `of` with a new key at the same time, both may call *make*, and both get
+    the same object.
+    """
+
+    def __init__(self) -> None:
+        self._known: Final[WeakValueDictionary[K, V]] = WeakValueDictionary()
+
+    def get(self, key: K) -> V | None:
+        """The object of the key; None if nothing refers to one."""
+        return self._known.get(key)
+
+    def of(self, key: K, make: Callable[[], V]) -> V:
+        """The object of the key; if there is none, the one that *make* returns."""
+        found = self._known.get(key)
+        return self._known.setdefault(key, make()) if found is None else found
+
+
+def remembered(
+    small: int, large: int, is_large: Callable[[*Arguments], bool]
+) -> Callable[[Callable[[*Arguments], T]], Callable[[*Arguments], T]]:
+    """A decorator: the function remembers its last *small* results, and *large* ones of arguments that are large."""
+
+    def wrap(function: Callable[[*Arguments], T]) -> Callable[[*Arguments], T]:
+        of_small, of_large = lru_cache(small)(function), lru_cache(large)(function)
+
+        @wraps(function)
+        def call(*args: *Arguments) -> T:
+            return (of_large if is_large(*args) else of_small)(*args)
+
+        return call
+
+    return wrap

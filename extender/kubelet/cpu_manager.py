@@ -13,11 +13,10 @@ from dataclasses import replace
 from extender.kubelet.budget import UNLIMITED, Budget
 from extender.kubelet.cpu_assignment import NotEnoughCPUsError
 from extender.kubelet.cpu_distribution import DistributionHangError
-from extender.kubelet.families import Universe, at_least
 from extender.kubelet.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, walked_universe
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerRequest, PodRequest
-from extender.kubelet.sets import bits_of
+from extender.kubelet.sets import Universe, at_least, bits_of
 from extender.kubelet.state import CPUState, without
 from extender.kubelet.verdict import Provider, Reason, Refusal
 

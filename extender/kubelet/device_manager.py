@@ -3,23 +3,87 @@
 Rules of this file
 - Hints count devices, so a pick among equal devices has no effect later. If a tier has devices of different kinds and
   not all are taken, the kubelet picks at random: `Choices` decides which split the replay follows.
+- One replay follows one script of choices; `admission` runs the possible scripts. A choice is how many devices of each
+  kind to take from a tier that has more than needed. Kinds differ in NUMA set or health.
 - Within a kind the smallest ids are taken, so that a replay is repeatable.
 - NUMA sets of devices are raw masks. None: the plugin reported no topology.
 
 Mirrors: kubelet `cm/devicemanager/topology_hints.go` and `manager.go`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from extender.kubelet.budget import UNLIMITED, Budget
-from extender.kubelet.choices import Choices
-from extender.kubelet.families import touching_at_least
 from extender.kubelet.hints import IMPOSSIBLE, NIL_POINTER, NO_PREFERENCE, Hints, KubeletPanicError, walked_universe
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerRequest, PodRequest
+from extender.kubelet.sets import touching_at_least
 from extender.kubelet.state import Device, DeviceState, held_devices, without
 from extender.kubelet.verdict import Provider, Reason, Refusal
+
+MAX_ALTERNATIVES: Final = 65
+"""How many alternatives are counted for one choice. More are never tried (`admission.MAX_OUTCOMES`)."""
+
+
+class Choices:
+    """Follows a script of choice numbers, with 0 beyond its end, and counts the alternatives of each choice."""
+
+    __slots__ = ("alternatives", "random_picks", "script")
+
+    def __init__(self, script: tuple[int, ...] = ()) -> None:
+        self.script = script
+        self.alternatives: list[int] = []
+        self.random_picks: set[tuple[str, str]] = set()
+        """(container, resource) pairs for which the kubelet had more devices to pick from than it needed."""
+
+    def split(self, count: int, sizes: Sequence[int], budget: Budget = UNLIMITED) -> tuple[int, ...]:
+        """How many to take from each kind, *count* in all; *sizes* is what each kind has, together more than that."""
+        if len(sizes) == 1:
+            return (count,)
+        position = len(self.alternatives)
+        wanted = self.script[position] if position < len(self.script) else 0
+        budget.spend(len(sizes))
+        chosen = split = first_split(count, sizes)
+        found = 1
+        while found < MAX_ALTERNATIVES:
+            budget.spend(len(sizes))
+            following = next_split(split, sizes)
+            if following is None:
+                break
+            split = following
+            if found == wanted:
+                chosen = split
+            found += 1
+        assert wanted < found, "a script names a choice that does not exist"
+        self.alternatives.append(found)
+        return tuple(chosen)
+
+
+def first_split(count: int, sizes: Sequence[int]) -> list[int]:
+    """Takes *count* from kinds of the given sizes, as many as possible from the first ones."""
+    split = []
+    for size in sizes:
+        split.append(min(count, size))
+        count -= split[-1]
+    return split
+
+
+def next_split(split: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+    """The next split after *split* if the first kinds give as many as possible. None after the last one.
+
+    It takes one fewer from the last kind whose followers have room for one more, and fills these up from the left.
+    """
+    room = moved = 0
+    for position in range(len(sizes) - 1, -1, -1):
+        if room and split[position]:
+            rest = first_split(moved + 1, sizes[position + 1 :])
+            return [*split[:position], split[position] - 1, *rest]
+        room += sizes[position] - split[position]
+        moved += split[position]
+    return None
+
 
 _NONE: frozenset[str] = frozenset()
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from extender.kubelet.budget import UNLIMITED, Budget
-from extender.kubelet.families import MAX_NUMA_NODES, Universe, fold, universe
-from extender.kubelet.sets import MAX_NUMA_ID, iter_bits
+from extender.kubelet.sets import MAX_NUMA_ID, MAX_NUMA_NODES, Universe, fold, iter_bits, universe
 from extender.kubelet.verdict import Provider, Reason, Refusal
 
 

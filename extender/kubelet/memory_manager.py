@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from extender.kubelet.budget import UNLIMITED, Budget
-from extender.kubelet.families import Universe, at_least, universe
 from extender.kubelet.hints import NIL_POINTER, NO_PREFERENCE, Hints, KubeletPanicError, narrowest, walked_universe
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import INT64_MAX, ContainerRequest, PodRequest
-from extender.kubelet.sets import iter_bits
+from extender.kubelet.sets import Universe, at_least, iter_bits, universe
 from extender.kubelet.state import Block, MemoryAmounts, MemoryState, NUMANodeMemory, without
 from extender.kubelet.verdict import Provider, Reason, Refusal
 

@@ -8,9 +8,8 @@ Rules of this package
 Sources: kube-scheduler's extender client and its validation, the kubelet's managers, and known incidents.
 """
 
-from extender.lint.catalogue import RULES, Rule, Severity
+from extender.lint.catalogue import RULES, Finding, Rule, Severity
 from extender.lint.context import Context
-from extender.lint.finding import Finding
 from extender.lint.run import lint
 
 __all__ = ["RULES", "Context", "Finding", "Rule", "Severity", "lint"]

@@ -1,9 +1,11 @@
-"""The rules with their severity and the problem in one sentence. A test compares docs/lint.md with this file."""
+"""Findings, and the rules with severity and the problem in one sentence. A test compares docs/lint.md with them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from extender.lint.documents import Located
 
 
 class Severity(StrEnum):
@@ -165,3 +167,29 @@ DEMANDS: Final[Mapping[str, Rule]] = {
 }
 
 RULES: Final[Mapping[str, Rule]] = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI, **DEMANDS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`path`: the place in the document. `why`: the consequence here. `fix`: what to do."""
+
+    file: str
+    line: int
+    path: str
+    rule: str
+    severity: Severity
+    why: str
+    fix: str
+
+
+def found(rule: str, place: Located, why: str, fix: str) -> Finding:
+    """A finding of a rule of the catalogue, at a place of a document."""
+    return Finding(
+        file=place.file,
+        line=place.line,
+        path=place.path,
+        rule=rule,
+        severity=RULES[rule].severity,
+        why=why,
+        fix=fix,
+    )

@@ -5,12 +5,11 @@ from typing import Final
 
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import NEWEST_MINOR, Rules
+from extender.lint.catalogue import Finding, found
 from extender.lint.documents import Located
-from extender.lint.finding import Finding, found
-from extender.wire.demands import fault_of, unknown_keys
 from extender.wire.errors import WireError, shown
-from extender.wire.group_conventions import PREFIX, SIZE
-from extender.wire.groups import group_size
+from extender.wire.groups import PREFIX, SIZE, group_size
+from extender.wire.pods import fault_of, unknown_keys
 from extender.wire.workloads import workload_from_json
 
 _NEWEST: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})

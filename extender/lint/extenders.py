@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
-from extender.lint.finding import Finding, found
 from extender.lint.transport import lint_transport
 from extender.lint.values import split_url
 

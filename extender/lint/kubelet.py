@@ -15,9 +15,9 @@ from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError, gat
 from extender.kubelet.sets import iter_bits
 from extender.kubelet.startup import start
 from extender.lint import fields
+from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
-from extender.lint.finding import Finding, found
 from extender.lint.kubelet_traps import lint_traps
 from extender.wire.errors import WireError
 from extender.wire.feature_gates import unknown_gates

@@ -6,11 +6,11 @@ from typing import Final
 from extender.kubelet.config import KubeletConfig
 from extender.kubelet.rules import parse_minor
 from extender.kubelet.sets import parse_list
+from extender.lint.catalogue import Finding, found
 from extender.lint.documents import Located
-from extender.lint.finding import Finding, found
 from extender.lint.values import go_seconds
 from extender.wire.errors import WireError
-from extender.wire.quantity import parse_milli
+from extender.wire.parsing import parse_milli
 
 SLOW_RECONCILE_SECONDS: Final = 30.0
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})

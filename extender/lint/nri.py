@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from extender.lint import fields
+from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
-from extender.lint.finding import Finding, found
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_taking import discover
 from extender.nri.events import set_up
@@ -19,7 +19,7 @@ from extender.nri.globs import PatternError, regex_of
 from extender.nri.machine import CPU, DRAM, MemoryNode, NriMachine
 from extender.wire.errors import WireError
 from extender.wire.nri_annotations import FaultKind, annotation_faults
-from extender.wire.nri_options import OPTIONS
+from extender.wire.nri_reports import OPTIONS
 from extender.wire.nri_scenarios import config_from_json
 
 KIND: Final = "TopologyAwarePolicy"

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context, LintContext
 from extender.lint.demands import lint_demands, lint_namespace
 from extender.lint.documents import ENVIRONMENT, Located, nested
-from extender.lint.finding import Finding, found
 from extender.lint.kubelet import lint_kubelet
 from extender.lint.kubelet_traps import reserved_millicpu
 from extender.lint.nri import KIND as NRI_POLICY

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Final
 
 from extender.lint import fields
+from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
 from extender.lint.extenders import lint_extender
-from extender.lint.finding import Finding, found
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LAST_MINOR: Final = {"v1beta1": 23, "v1beta2": 27, "v1beta3": 28}

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
 from extender.lint.fields import meant
-from extender.lint.finding import Finding, found
 from extender.lint.values import is_true
 
 PREFIX: Final = "NUMA_EXTENDER_"

@@ -5,9 +5,9 @@ Source: kube-scheduler extender.go makeTransport and NewHTTPExtender; client-go 
 
 from collections.abc import Iterator
 
+from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
-from extender.lint.finding import Finding, found
 from extender.lint.values import go_seconds, is_loopback, is_service_name, split_url
 
 LONG_SECONDS = 10.0

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
-from extender.lint.finding import Finding, found
 from extender.lint.settings import lint_settings
 from extender.lint.values import environment, is_loopback, is_number, is_true, split_url, texts
 

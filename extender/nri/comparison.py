@@ -13,7 +13,7 @@ from extender.nri.events import Node, container_of, run_pod
 from extender.nri.hints import resolved
 from extender.nri.objects import NriPod
 from extender.nri.placing import scored_pools
-from extender.nri.pool_rules import PoolRule
+from extender.nri.pools import PoolRule
 from extender.nri.requests import CPUType, new_request
 from extender.nri.verdict import RefusalError
 

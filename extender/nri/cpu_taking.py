@@ -8,9 +8,15 @@ from functools import cmp_to_key
 
 from extender.kubelet.budget import Budget
 from extender.kubelet.sets import iter_bits
-from extender.nri.cpu_groups import CPUGroup, discover_cache_groups, discover_clusters
+from extender.nri.cpu_groups import (
+    Classes,
+    CPUGroup,
+    compare,
+    discover_cache_groups,
+    discover_classes,
+    discover_clusters,
+)
 from extender.nri.machine import NO_PRIORITY, NriMachine
-from extender.nri.priorities import Classes, compare, discover_classes
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Taking:
         self.wanted -= cpus.bit_count()
 
     def compare(self, a: int, b: int, count: int) -> int:
-        """How *a* and *b* compare by priority class, see `priorities.compare`."""
+        """How *a* and *b* compare by priority class, see `cpu_groups.compare`."""
         return compare(self.topology.classes, a, b, self.prefer, count)
 
 

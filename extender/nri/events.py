@@ -4,7 +4,7 @@ A `Node` is a value: every event returns a new one. The policy's answer is an `N
 
 Mirrors: `pkg/resmgr/nri.go` (RunPodSandbox, CreateContainer, UpdateContainer, StopContainer, RemoveContainer,
 RemovePodSandbox) and `policy/topology-aware-policy.go` (Setup, AllocateResources, UpdateResources, ReleaseResources). A
-restart of the plugin is in `restarts`, a new configuration in `reconfigure`.
+restart of the plugin, and a new configuration, are in `reconfigure`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -9,8 +9,7 @@ Text beyond ASCII is matched by characters. Go lets a star end within a characte
 import re
 from typing import Final
 
-from extender.kubelet.budget import UNLIMITED, Budget
-from extender.kubelet.caches import remembered
+from extender.kubelet.budget import UNLIMITED, Budget, remembered
 
 _STEPS_A_CHARACTER: Final = 2
 """Of a pattern, which is remembered once it was read."""

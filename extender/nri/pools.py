@@ -1,11 +1,13 @@
 """The tree of pools that the policy builds from a machine.
 
 Mirrors: `policy/pools.go` (buildRootPool, buildSocketPool, buildDiePool, buildNumaNodePool, buildL3CachePool,
-enumeratePools, getCpuSupply, getMemSupply).
+enumeratePools, getCpuSupply, getMemSupply). Why the policy prefers one pool to another is in the order in which it
+compares.
 """
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Self
 
 from extender.kubelet.sets import iter_bits
 from extender.nri.config import LEVELS, CPUShare
@@ -218,3 +220,38 @@ def _memory_of(machine: NriMachine, cpus: int) -> int:
         if nearest and nearest[min(nearest)] & nodes:
             nodes |= 1 << special.id
     return nodes
+
+
+class PoolRule(Enum):
+    """Why a pool comes after the one that is used.
+
+    `number`: its position in the order. `sentence`: what people read.
+    """
+
+    number: int
+    sentence: str
+
+    def __new__(cls, value: str, sentence: str) -> Self:  # noqa: D102 - of every Enum with attributes
+        rule = object.__new__(cls)
+        rule._value_ = value
+        rule.number = len(cls.__members__)
+        rule.sentence = sentence
+        return rule
+
+    USED = "", ""
+    CPU = "too-little-cpu", "not enough CPU"
+    ISOLATED = "too-few-isolated-cpus", "not enough isolated CPUs"
+    AFFINITY = "affinity", "less affinity to other containers"
+    HINTS = "hints", "farther from the devices"
+    NO_MEMORY = "no-memory", "no memory for it"
+    MEMORY_TYPES = "memory-types", "memory of other types"
+    MEMORY_SIZE = "memory-size", "less memory in all"
+    CPU_LIMIT = "cpu-limit", "less CPU left than its limit"
+    BURST_LEVEL = "burst-level", "not the level of unlimitedBurstable"
+    MEMORY_NODES = "memory-nodes", "memory of more NUMA nodes"
+    CPU_PRIORITY = "cpu-priority", "too few CPUs of its priority"
+    DEPTH = "depth", "a wider pool"
+    ISOLATED_LEFT = "isolated-left", "fewer isolated CPUs left"
+    CPU_LEFT = "cpu-left", "less CPU left"
+    CONTAINERS = "containers", "more containers there"
+    ID = "id", "equal, and later in the order"

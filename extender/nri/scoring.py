@@ -13,8 +13,7 @@ from extender.nri.hints import is_from_kubelet, node_mask, scores
 from extender.nri.machine import HIGH, LOW, NORMAL, PRESERVE_MEMORY
 from extender.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, Offer
 from extender.nri.objects import NriContainer, NriHint, QoS
-from extender.nri.pool_rules import PoolRule
-from extender.nri.pools import Pool
+from extender.nri.pools import Pool, PoolRule
 from extender.nri.requests import UNLIMITED_CPU, CPUType, Request, unlimited_burstable_level
 
 MEMORY_PRIORITY = {QoS.BEST_EFFORT: BEST_EFFORT, QoS.BURSTABLE: BURSTABLE, QoS.GUARANTEED: GUARANTEED}

@@ -5,7 +5,7 @@ They follow Go's standard library and `k8s.io/utils/cpuset`, because the plugin 
 
 from typing import Final
 
-from extender.kubelet.caches import remembered
+from extender.kubelet.budget import remembered
 
 MAX_ID: Final = 65_535
 """Limit on ids in a list, so that no annotation can create an enormous int. Larger ids count as one more."""

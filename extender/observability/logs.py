@@ -3,14 +3,11 @@
 Rules of this file
 - The event and its values are one message, such as `refused scope=read reason='…'`, so that both formats read alike.
 - Every line passes `visible`. A record cannot begin a line of its own.
-- A request id from the caller is used only if it is short and plain, because log lines are parsed by other programs.
 """
 
 import logging
-import re
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from contextvars import ContextVar
 from math import inf
@@ -25,15 +22,7 @@ FAULT_SECONDS: Final = 60.0
 """Minimum time between two warnings about a fault that lasts."""
 WARNINGS_A_MINUTE: Final = 3
 MAX_TEXTS: Final = 100
-_PLAIN: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
-
-
-def request_id_from(proposed: str | None) -> str:
-    """The caller's own id if it can be used, else a new one."""
-    if proposed is not None and _PLAIN.fullmatch(proposed):
-        return proposed
-    return uuid.uuid4().hex
 
 
 class TextFormatter(ExporterTextFormatter):

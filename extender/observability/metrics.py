@@ -2,34 +2,28 @@
 
 Rules of this file
 - Label values come from fixed sets, never from input, so that callers cannot create series.
+- Labels whose values are all known here (`known`) have every series from the start, at 0: `increase` of a series that
+  is new does not see its first event. Series of predictions start at 0 when a node of their kind is scraped.
 - A family answers a question of an operator, and its help explains the label values. A test compares this file with
   `docs/metrics.md`, which `python -m tests.docs.metrics_page` writes.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import version
+from itertools import product
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
+
+from extender.identity import AccessScope, Means
+from extender.kubelet.verdict import Certainty
+from extender.scheduling.binder import BindFailure
+from extender.scheduling.judgement import Trouble
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
+_VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-
-
-F = TypeVar("F", Counter, Gauge, Histogram)
-
-
-class Series(dict[tuple[str, ...], F]):
-    """The series of one family by label values, cached because looking them up in the library is slow."""
-
-    def __init__(self, family: F) -> None:
-        super().__init__()
-        self._family: F = family
-
-    def __missing__(self, labels: tuple[str, ...]) -> F:
-        found: F = self._family.labels(*labels)
-        self[labels] = found
-        return found
 
 
 class Metrics:
@@ -37,6 +31,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry: Final = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.build = Info("numa_extender_build", "The version that runs.", registry=self.registry)
+        self.build.info({"version": version("numa-extender")})
         self._verbs()
         self._nodes()
         self._in_flight()
@@ -44,11 +41,6 @@ class Metrics:
         self._transport()
         self._leadership()
         self._questions()
-        self.verb_series: Final = Series(self.verb_seconds)
-        self.phase_series: Final = Series(self.phase_seconds)
-        self.candidate_series: Final = Series(self.candidates)
-        self.admission_series: Final = Series(self.admissions)
-        self.response_series: Final = Series(self.responses)
 
     def exposition(self) -> bytes:
         """The Prometheus text format."""
@@ -61,9 +53,12 @@ class Metrics:
             "request; `unready`: try again later; `busy`: too many concurrent calls; `failed`: an internal error.",
             ("verb", "outcome"),
         )
+        for call in product(_VERBS, ("answered", "invalid", "unready", "busy", "failed")):
+            self.verb_seconds.labels(*call)
         self.phase_seconds = self._histogram(
             "phase_seconds",
-            "Time of each phase: `read` the body, `parse` it, `judge` (replay what is not cached), `reply`.",
+            "Time of each phase: `read` the body, `parse` it, `judge` (replay what is not cached), `reply`: everything "
+            "after `read` for bind and preempt.",
             ("verb", "phase"),
         )
         self.candidates = self._counter(
@@ -76,17 +71,15 @@ class Metrics:
             "Candidate nodes of preempt requests, by result: `kept` as sent, `extended` with more victims, or dropped: "
             "`refused` (the kubelet would refuse the pod even then), `protected_victim` (its priority is not lower), "
             "`unknown_victim`, `nominated` (the pod waits for its nominated node), `undecided` (not enough time).",
-            ("result",),
+            result=("kept", "extended", "refused", "protected_victim", "unknown_victim", "nominated", "undecided"),
         )
-        self.judgements = self._counter(
-            "judgements", "Verdicts on classes of nodes: `remembered` (from the cache) or `replayed` now.", ("source",)
-        )
+        self.judgements = self._counter("judgements", "Verdicts on classes of nodes: `replayed`.", source=("replayed",))
         self.unjudged = self._counter(
             "unjudged",
             "Replays that ended without a verdict, each for a pod shape and a class of nodes. The nodes count as "
             "unknown. `steps`: the replay took too many steps. `time`: the time limit of the call was reached during "
             "a long replay. `defect`: an internal error, which is logged.",
-            ("trouble",),
+            trouble=Trouble,
         )
         self.loop_lag = self._histogram(
             "event_loop_lag_seconds", "How late the event loop is, measured ten times a second.", ()
@@ -95,7 +88,7 @@ class Metrics:
             "event_loop_blocked",
             "How often the event loop was late by half a second, by what it worked for: a `node`, a `pod`, or `other`. "
             "A log entry names it. What such a node changes to next is computed beside the event loop.",
-            ("kind",),
+            kind=("node", "pod", "other"),
         )
         self.changing_nodes = self._gauge(
             "changing_nodes", "Nodes whose possible states are being computed beside the event loop."
@@ -104,7 +97,7 @@ class Metrics:
             "late_projections",
             "Computations of the possible states of a node beside the event loop: `finished`, or `left_out`: too much "
             "is in flight to follow, so that no verdict on the node is certain. A log entry names the node.",
-            ("outcome",),
+            outcome=("finished", "left_out"),
         )
         self.late_steps = self._counter(
             "late_projection_steps", "Steps of these computations, each about a microsecond of work."
@@ -116,7 +109,8 @@ class Metrics:
             "reports",
             "Messages of exporters (`report`, `heartbeat`) by result: `accepted`, `invalid`, `too_large`, `outdated`, "
             "`unknown`, `full`, `failed`.",
-            ("kind", "outcome"),
+            kind=("report", "heartbeat"),
+            outcome=("accepted", "invalid", "too_large", "outdated", "unknown", "full", "failed"),
         )
         self.nodes = self._gauge("nodes", "Nodes with a report, by certainty of their state.", ("certainty",))
         self.kubelets = self._gauge(
@@ -126,8 +120,8 @@ class Metrics:
         )
         self.silence = self._gauge(
             "node_silence_seconds",
-            "Time since the last message of a node: median (`0.5`), `0.99`, and maximum (`1`). 0 without nodes.",
-            ("quantile",),
+            "Time since the last message of a node: median (`50`), `99`, and maximum (`100`). 0 without nodes.",
+            ("percentile",),
         )
         self.classes = self._gauge("node_classes", "Node classes. Nodes of a class get the same verdicts.")
 
@@ -144,7 +138,7 @@ class Metrics:
             "demands",
             "Bound pods that demand alignment, by where their kubelets placed them: `met`; `broken`: against the "
             "demand; `not_known`: gone before a report showed it.",
-            ("result",),
+            result=("met", "broken", "not_known"),
         )
         self.behaviours = self._gauge(
             "kubelet_behaviours",
@@ -187,8 +181,8 @@ class Metrics:
             "ended may still count; `claims`: it is not known yet which devices its claims have; `promised`: reserved "
             "for a nominated pod; `held`: held for a group; `group`: pods of its group are still to come, or do not "
             "fit; `starting`: the node's kubelet is stopped or has just started; `conflict`, `not_found`, "
-            "`unknown_pod`, `unknown_node`, `busy`, `standby`, `no_access`, `invalid`, `failed`.",
-            ("outcome",),
+            "`unknown_pod`, `unknown_node`, `busy`, `standby`, `no_access`, `away`, `invalid`, `unready`, `failed`.",
+            outcome=("bound", "unsure", "invalid", "unready", *BindFailure),
         )
 
     def _callers(self) -> None:
@@ -198,20 +192,23 @@ class Metrics:
             "Requests by means of authentication (`certificate`, `token`, `loopback`, `none`, `insecure`), the "
             "scope needed, and the outcome: `allowed`, `unauthenticated`, `forbidden`, `unavailable` (the API server "
             "could not be asked).",
-            ("means", "scope", "outcome"),
+            means=Means,
+            scope=AccessScope,
+            outcome=("allowed", "unauthenticated", "forbidden", "unavailable"),
         )
         self.reviews = self._counter(
             "reviews",
             "TokenReviews (`token`) and SubjectAccessReviews (`access`): `yes`, `no`, `failed`, or `grace`: failed "
             "while an earlier yes is still valid.",
-            ("kind", "outcome"),
+            kind=("token", "access"),
+            outcome=("yes", "no", "failed", "grace"),
         )
         self.limited = self._counter(
             "limited",
             "Requests and connections refused: `rate`, `concurrency` (concurrent requests), `body` (bytes in memory), "
-            "`head` (too long), `malformed` (answered with 400 before any route), `head_timeout`, `body_timeout`, "
-            "`answer_timeout`, `pipelining`, `idle` (no request came), `connections` (closed to make room), "
-            "`handshake` (TLS failed), `handshake_timeout`.",
+            "`node` (another report of the node is being read), `head` (too long), `malformed` (answered with 400 "
+            "before any route), `head_timeout`, `body_timeout`, `answer_timeout`, `pipelining`, `idle` (no request "
+            "came), `connections` (closed to make room), `handshake` (TLS failed), `handshake_timeout`.",
             ("limit",),
         )
         self.responses = self._counter(
@@ -227,12 +224,12 @@ class Metrics:
         self.accept_failures = self._counter(
             "accept_failures",
             "Connections that could not be accepted: out of file descriptors (`files`), out of `memory`, or `other`.",
-            ("reason",),
+            reason=("files", "memory", "other"),
         )
         self.certificate_loads = self._counter(
             "certificate_loads",
             "Certificate files read: `loaded`, or `failed` (the last good ones stay in use).",
-            ("outcome",),
+            outcome=("loaded", "failed"),
         )
         self.certificate_expiry = self._gauge(
             "certificate_expiry_timestamp_seconds", "Expiry of the server certificate, Unix time. 0 without one."
@@ -245,15 +242,17 @@ class Metrics:
             "janitor_pods",
             "Failed pods that kubelets refused for their topology: `deleted`, `would_delete` (dry run), `gone` "
             "(something else deleted them), or `failed`.",
-            ("outcome",),
+            outcome=("deleted", "would_delete", "gone", "failed"),
         )
         self.pod_events = self._counter(
-            "pod_events", "Events about pods that fit on no node: `written`, or `failed`.", ("outcome",)
+            "pod_events",
+            "Events about pods that fit on no node: `written`, or `failed`.",
+            outcome=("written", "failed"),
         )
         self.wake_ups = self._counter(
             "wake_ups",
             "Nodes on which a refused pod would fit now: `touched` to requeue it, `limited`, or `failed`.",
-            ("outcome",),
+            outcome=("touched", "limited", "failed"),
         )
 
     def _questions(self) -> None:
@@ -274,8 +273,33 @@ class Metrics:
             (*_SECONDS[4:], 10.0, 30.0, 60.0),
         )
 
-    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        return Counter(f"numa_extender_{name}", text, labels, registry=self.registry)
+    def replayed(self, count: int) -> None:
+        """Count classes that were judged by replay."""
+        self.judgements.labels("replayed").inc(count)
+
+    def changing(self, nodes: int) -> None:
+        """Show how many nodes wait for their projection."""
+        self.changing_nodes.set(nodes)
+
+    def projected_late(self, steps: int, *, is_left_out: bool) -> None:
+        """Count a projection that took *steps*, or reached the limit (*is_left_out*)."""
+        self.late_projections.labels("left_out" if is_left_out else "finished").inc()
+        self.late_steps.inc(steps)
+
+    def not_judged(self, trouble: Trouble) -> None:
+        """Count a class that could not be judged."""
+        self.unjudged.labels(trouble.value).inc()
+
+    def filtered(self, counts: Mapping[tuple[str, Certainty], int]) -> None:
+        """Count the candidates of a filter call by result and certainty."""
+        for (result, certainty), count in counts.items():
+            self.candidates.labels(result, certainty.value).inc(count)
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = (), **known: Iterable[str]) -> Counter:
+        family = Counter(f"numa_extender_{name}", text, labels or [*known], registry=self.registry)
+        for values in product(*known.values()) if known else ():
+            family.labels(*values)
+        return family
 
     def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
         return Gauge(f"numa_extender_{name}", text, labels, registry=self.registry)
@@ -287,12 +311,12 @@ class Metrics:
 class Stopwatch:
     """Measures the phases of one call of *verb*. Each `lap` ends the phase that it names. *clock*: seconds."""
 
-    def __init__(self, series: Series[Histogram], verb: str, clock: Callable[[], float]) -> None:
-        self._series, self._verb, self._clock = series, verb, clock
+    def __init__(self, seconds: Histogram, verb: str, clock: Callable[[], float]) -> None:
+        self._seconds, self._verb, self._clock = seconds, verb, clock
         self._at = clock()
 
     def lap(self, phase: str) -> None:
         """End the phase that began with the last lap."""
         now = self._clock()
-        self._series[self._verb, phase].observe(now - self._at)
+        self._seconds.labels(self._verb, phase).observe(now - self._at)
         self._at = now

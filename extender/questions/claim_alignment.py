@@ -24,8 +24,7 @@ from extender.kubelet.verdict import Certainty
 from extender.questions.dynamic_devices import DynamicDevice
 from extender.replay.alignment import NOTHING, Alignment, Spread, alignment_of_outcome
 from extender.replay.pod import Pod
-from extender.scheduling.demands import are_all_known
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import Judgement, are_all_known
 from extender.scheduling.scoring import MAX_SCORE
 
 Places = Sequence[Mapping[str, Spread]]

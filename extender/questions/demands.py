@@ -6,8 +6,8 @@ from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.sets import format_list
-from extender.replay.demand import AlignmentDemand, ContainerDemand, Demand, MemoryDemand
 from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_always_met
+from extender.replay.pod import AlignmentDemand, ContainerDemand, Demand, MemoryDemand
 
 
 def demand_fault(demand: Demand, kubelet: Kubelet, request: PodRequest, outcomes: Iterable[Outcome]) -> str:

@@ -29,21 +29,21 @@ from extender.questions.places import CertainPlace, place_of, with_pod
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
+from extender.scheduling.node_totals import pod_requests, shortages
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.budgets import DisruptionBudget
-from extender.scheduling.preemption.running_pods import RunningPod
-from extender.scheduling.preemption.victims import (
+from extender.scheduling.victims import (
     Cost,
+    DisruptionBudget,
     OutOfReplaysError,
     PodSet,
+    RunningPod,
     cheapest_set,
     count_violations,
     largest_size,
     numa_nodes_of,
 )
-from extender.scheduling.totals import pod_requests, shortages
 from extender.wire.groups import HOST
-from extender.wire.label_selectors import AntiAffinity
+from extender.wire.placement_rules import AntiAffinity
 from extender.wire.workloads import PodWorkload
 
 MAX_HOME_NODES: Final = 64

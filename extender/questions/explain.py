@@ -29,8 +29,8 @@ from extender.questions.suggestions import Nearest, nearest
 from extender.replay.creation import grants_of, policy_of, with_devices
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
+from extender.scheduling.node_totals import format_bytes
 from extender.scheduling.pod_shape import SHAPE_UID
-from extender.scheduling.totals import format_bytes
 
 MAX_STEPS: Final = 256
 MAX_HINTS: Final = 32

@@ -32,13 +32,13 @@ from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Taint
 from extender.questions.subjects import Subject
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import CATALOGUE, NEWEST_VERSION, devices_on
-from extender.scheduling.totals import add, node_allocatable, pod_requests
+from extender.scheduling.node_totals import add, node_allocatable, pod_requests
 from extender.wire.errors import WireError, shown
 from extender.wire.feature_gates import unknown_gates
+from extender.wire.parsing import check_switches
 from extender.wire.questions import HypotheticalNode
 from extender.wire.reports import read_report
 from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json
-from extender.wire.switches import check_switches
 from extender.wire.workloads import workload_from_json
 
 MAX_UNKNOWN_GATES: Final = 8

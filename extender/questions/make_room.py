@@ -23,9 +23,9 @@ from extender.questions.places import place_of
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, PodAlignment
+from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
-from extender.scheduling.preemption.running_pods import RunningPod
-from extender.scheduling.totals import pod_requests
+from extender.scheduling.victims import RunningPod
 from extender.wire.workloads import PodWorkload
 
 MAX_ALTERNATIVES: Final = 3

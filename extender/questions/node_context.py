@@ -41,7 +41,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeContext:
-    """`allocatable_milli` as `totals`; `requested_milli`: what all pods of the node request together.
+    """`allocatable_milli` as `node_totals`; `requested_milli`: what all pods of the node request together.
 
     `pods`: all of them that have not finished. `devices`: those of DRA drivers. Both are the same objects as long as
     none of them changes.

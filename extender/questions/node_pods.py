@@ -12,7 +12,7 @@ from typing import Final
 
 import orjson
 
-from extender.kubelet.caches import remembered
+from extender.kubelet.budget import remembered
 from extender.kubelet.pod import Container, ContainerKind, QOSClass
 from extender.kubelet.state import ManagerState
 from extender.nri.objects import QoS
@@ -20,7 +20,7 @@ from extender.questions.node_context import WatchedPod
 from extender.questions.subjects import Subject
 from extender.replay.creation import grants_of
 from extender.replay.pod import Pod
-from extender.scheduling.totals import add, pod_requests
+from extender.scheduling.node_totals import add, pod_requests
 from extender.wire.errors import WireError
 from extender.wire.groups import Group, group_of
 from extender.wire.placement_rules import PlacementRules

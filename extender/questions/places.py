@@ -10,10 +10,10 @@ from extender.questions.node_pods import NodePod
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
-from extender.replay.branches import admit_in_all
-from extender.scheduling.demands import refusal_by_demand
+from extender.replay.possible_states import admit_in_all
+from extender.scheduling.judgement import refusal_by_demand
+from extender.scheduling.node_totals import add, pod_requests
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.totals import add, pod_requests
 from extender.wire.workloads import PodWorkload
 
 

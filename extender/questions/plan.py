@@ -19,14 +19,13 @@ from extender.kubelet.verdict import Admitted, Certainty, Provider
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
-from extender.replay.branches import admit_in_all
 from extender.replay.creation import placed_by, whole_placements
-from extender.scheduling.candidates import Candidates
+from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.node_totals import add, pod_requests
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.scoring import score_nodes
-from extender.scheduling.totals import add, pod_requests
 from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import (
     AlignedNUMA,
@@ -160,7 +159,7 @@ class PlacementPlan:
     def _scores(self, judgements: Mapping[int, Judgement]) -> dict[NodeClass, int]:
         """The score of each class that passes."""
         classes = [each for each in self._groups if judgements[each.id].refusal is None]
-        scores = score_nodes(Candidates.of([""] * len(classes), classes), judgements)
+        scores = score_nodes([judgements[each.id] for each in classes])
         return dict(zip(classes, scores, strict=True))
 
     def _take(

@@ -18,7 +18,7 @@ from extender.questions.what_if import NodeWhatIf, what_if
 from extender.replay.creation import grants_of
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
-from extender.scheduling.totals import add, format_milli, pod_requests, shortages
+from extender.scheduling.node_totals import add, format_milli, pod_requests, shortages
 from extender.wire.workloads import PodWorkload
 
 POLICY_REFUSES: Final = "the NRI policy refuses it"

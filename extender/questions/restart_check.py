@@ -31,7 +31,7 @@ from extender.kubelet.verdict import Provider, Rejected
 from extender.questions.hypothetical import faulty_gate
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.subjects import Subject
-from extender.scheduling.totals import add, node_allocatable, shortages
+from extender.scheduling.node_totals import add, node_allocatable, shortages
 
 MAX_ORDERS: Final = 8
 """How many orders of admission are tried where the order is not known."""

@@ -26,7 +26,7 @@ from extender.replay.alignment import Alignment
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.judge import Judge
-from extender.scheduling.totals import format_milli
+from extender.scheduling.node_totals import format_milli
 from extender.wire.replies import ReplyBody, about
 from extender.wire.workloads import PodWorkload
 

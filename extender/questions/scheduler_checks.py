@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal
 
 from extender.questions.node_context import NodeContext, Taint
-from extender.scheduling.totals import format_milli, shortages
+from extender.scheduling.node_totals import format_milli, shortages
 from extender.wire.placement_rules import NodeTerm, PlacementRules, Toleration
 from extender.wire.replies import ReplyBody, about
 

@@ -5,15 +5,14 @@ Rules of this file
 - `states` are the node's own, with the ids of its own devices. The states of its class differ only in such ids.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
-from extender.scheduling.candidates import Candidates
-from extender.scheduling.totals import node_allocatable
+from extender.scheduling.node_totals import node_allocatable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +48,3 @@ def subject_of(
     if around.allocatable_milli is None:
         around = replace(around, allocatable_milli=node_allocatable(node_class.kubelet, state.devices))
     return Subject(name=name, node_class=node_class, states=(state, *node_class.states[1:]), around=around, facts=facts)
-
-
-def candidates_of(subjects: Iterable[Subject]) -> Candidates:
-    """The subjects as candidates of the scheduler's verbs."""
-    asked = list(subjects)
-    return Candidates.of([each.name for each in asked], [each.node_class for each in asked])

@@ -23,8 +23,8 @@ from extender.kubelet.verdict import Admitted
 from extender.questions.free_room import FreeRoom, numa_room
 from extender.replay.alignment import alignment_of_outcomes
 from extender.replay.pod import Pod
-from extender.scheduling.demands import refusal_by_demand
-from extender.scheduling.totals import format_bytes, format_milli
+from extender.scheduling.judgement import refusal_by_demand
+from extender.scheduling.node_totals import format_bytes, format_milli
 from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import Verdict, explained
 

@@ -32,10 +32,10 @@ from extender.questions.node_pods import pods_of
 from extender.questions.random_orders import Draw
 from extender.questions.restart_check import allocatable_after
 from extender.questions.subjects import Subject
-from extender.questions.tune_front import Change, Measures, Trial, Tuned, front, guarantee_of, t_value
+from extender.questions.tune_front import ORDERS, Change, Measures, Trial, Tuned, front, guarantee_of, t_value
 from extender.replay.alignment import Alignment, alignment_of_outcome
 from extender.replay.pod import Pod
-from extender.scheduling.totals import add, exceeds, pod_requests
+from extender.scheduling.node_totals import add, exceeds, pod_requests
 from extender.wire.workloads import PodWorkload
 
 FIRST_NUMA, EVERY_NUMA = "first NUMA node", "every NUMA node"
@@ -48,16 +48,12 @@ FIELDS: Final[Mapping[str, tuple[object, ...]]] = {
     "reservedSystemCPUs": (FIRST_NUMA, EVERY_NUMA),
 }
 """What is varied; options by name, empty: none. `reservedSystemCPUs`: where as many reserved CPUs as now are."""
-MAX_FRONT: Final = 6
-"""How many configurations of the front are listed, and replayed in more orders of arrival."""
-MIN_ORDERS, MAX_ORDERS = 3, 20
-"""Orders of arrival for every configuration; and at most, for those that are listed."""
-MAX_SAMPLES: Final = 8
+MAX_SAMPLES: Final = 4
 """How many of equal nodes get an order of their own. The others count as these do."""
 MAX_REPLAYS: Final = 260_000
-"""Pods that are replayed for one question: 2,200 pods under 32 configurations in `MIN_ORDERS` orders."""
-FIRST_SHARE, SEARCH_SHARE, ORDERS_SHARE = 0.3, 0.5, 0.65
-"""The share of the time after which no further node is replayed at all, no configuration, and no order."""
+"""Pods that are replayed for one question: 1,160 pods under 32 configurations in `ORDERS` orders."""
+FIRST_SHARE, SEARCH_SHARE = 0.3, 0.5
+"""The share of the time after which no further node is replayed at all, and no configuration."""
 MAX_CHOICES: Final = 4
 """How many random choices of devices are followed for one pod."""
 _WITH_POLICY: Final = {"topologyManagerScope", "topologyManagerPolicyOptions"}
@@ -81,6 +77,12 @@ class _EqualNodes:
         """How many they are."""
         return len(self.subjects)
 
+    @property
+    def free_cpus(self) -> int:
+        """The CPUs of all of them that are not reserved."""
+        assert self.subject.kubelet is not None
+        return self.nodes * (self.subject.kubelet.machine.all_cpus & ~self.subject.kubelet.reserved_cpus).bit_count()
+
     def samples(self) -> Iterator[int]:
         """For how many nodes each sample stands. One sample is enough where all pods have one shape."""
         count = min(self.nodes, MAX_SAMPLES) if len({pod.shape for pod, _ in self.pods}) > 1 else 1
@@ -102,10 +104,10 @@ class Tune:
         known = [s for s in subjects if s.kubelet is not None and s.states]
         self._seed, self._limit, self._spent = seed, limit, spent
         self.is_late = False
-        drawn = _drawn(known, pods, MAX_REPLAYS // (MIN_ORDERS * (limit + MAX_FRONT + 1)))
+        drawn = _drawn(known, pods, MAX_REPLAYS // (ORDERS * limit))
         self._groups = _grouped(drawn)
         self._nodes: Final = len(known)
-        self.steps: Final = MIN_ORDERS * limit + MIN_ORDERS * (MAX_FRONT + 1)
+        self.steps: Final = ORDERS * limit
         self._changes: Final = list(self._all_changes())
         self.configurations: Final = len(self._changes)
         """How many there are in all; `limit` of them are tried."""
@@ -115,26 +117,18 @@ class Tune:
         found: list[Tuned] = []
         for change in self._changes[: self._limit]:
             tuned = Tuned(change)
-            for order in range(1, MIN_ORDERS + 1):
+            for order in range(1, ORDERS + 1):
                 is_first = not found and not tuned.trials
                 trial = self._trial(change, order, FIRST_SHARE if is_first else SEARCH_SHARE, is_first=is_first)
                 if trial is None:
                     break
                 tuned.trials.append(trial)
                 yield [*found, tuned]
-            if tuned.trials:
-                tuned.guarantees = [guarantee_of(self.config(group.subject, change)) for group in self._groups]
-                found.append(tuned)
-            if len(tuned.trials) < MIN_ORDERS:
+            if found and len(tuned.trials) < ORDERS:
                 break
-        listed = [found[0], *(each for each in front(found)[:MAX_FRONT] if each.change)]
-        orders = min(MAX_ORDERS, max(MIN_ORDERS, MAX_REPLAYS // 8 // max(1, self.pods * len(listed))))
-        for order, each in product(range(MIN_ORDERS + 1, orders + 1), listed):
-            trial = self._trial(each.change, order, ORDERS_SHARE) if len(each.trials) == order - 1 else None
-            if trial is not None:
-                each.trials.append(trial)
-                yield found
-        for each in front(listed):
+            tuned.guarantees = [guarantee_of(self.config(group.subject, change)) for group in self._groups]
+            found.append(tuned)
+        for each in front(found):
             each.is_best = True
         yield found
 
@@ -191,17 +185,19 @@ class Tune:
         """The range in which a measure is in 19 of 20 orders of arrival: a prediction interval.
 
         It has the variance of one more order, and that of the mean; the degrees of freedom are those of Satterthwaite.
+        With fewer than `ORDERS` orders, because the time was over, any number is in it.
         """
         mean = fmean(getattr(trial.measures, measure) for trial in tuned.trials)
+        most = sum(group.free_cpus for group in self._groups) if measure == "stranded_cpus" else self.pods
+        if len(tuned.trials) < ORDERS:
+            return 0, most
         squares = doubts = 0.0
         for number, group in enumerate(self._groups):
             counts = [getattr(each, measure) for trial in tuned.trials for each in trial.by_group[number]]
             if len(set(counts)) > 1:
                 square = variance(counts) * (group.nodes + group.nodes**2 / len(counts))
                 squares, doubts = squares + square, doubts + square**2 / (len(counts) - 1)
-        freedom = max(1, int(squares**2 / doubts)) if doubts else 1
-        margin = t_value(freedom) * sqrt(squares)
-        most = self.pods if measure != "stranded_cpus" else ceil(mean + margin)
+        margin = t_value(int(squares**2 / doubts)) * sqrt(squares) if doubts else 0.0
         return max(0, floor(mean - margin)), min(most, ceil(mean + margin))
 
     def _trial(self, change: Change, order: int, share: float, *, is_first: bool = False) -> Trial | None:
@@ -210,7 +206,7 @@ class Tune:
         *is_first*: then the nodes that are left are replayed under no configuration.
         """
         alignments: Counter[Alignment] = Counter()
-        refused = stranded = failing = 0
+        stranded = failing = 0
         by_group: list[list[Measures]] = []
         draw = Draw(self._seed * 1000 + order)
         picks = Draw(~(self._seed * 1000 + order))  # apart, so that every configuration gets the same orders
@@ -225,19 +221,15 @@ class Tune:
             try:
                 kubelet = start(group.subject.kubelet.machine, self.config(group.subject, change))
             except KubeletConfigError:
-                refused, failing = refused + group.nodes * len(group.pods), failing + group.nodes
-                now = group.subject.kubelet
-                stranded += group.nodes * (now.machine.all_cpus & ~now.reserved_cpus).bit_count()
+                failing += group.nodes
+                stranded += group.free_cpus
                 continue
             for nodes in group.samples():
                 found, waste = _replay(kubelet, group.subject, draw.shuffled(group.pods), picks)
                 by_group[-1].append(Measures(found.total(), found[Alignment.ALIGNED], waste))
                 alignments.update({alignment: count * nodes for alignment, count in found.items()})
-                refused += nodes * (len(group.pods) - found.total())
                 stranded += nodes * waste
-        return Trial(
-            alignments=alignments, by_group=by_group, refused=refused, stranded_cpus=stranded, failing_nodes=failing
-        )
+        return Trial(alignments=alignments, by_group=by_group, stranded_cpus=stranded, failing_nodes=failing)
 
 
 def _drawn(

@@ -1,9 +1,9 @@
 """Which configurations of tune no other one surpasses.
 
 Rules of this file
-- A configuration surpasses another one if it is better in pods admitted, pods aligned or CPUs stranded, and worse in
-  none of them, by more than the orders differ, and if it guarantees no less. Of equal ones the one with the fewest
-  changes is left. What no other one surpasses is on the Pareto front.
+- A configuration surpasses another one if it is better in pods admitted, pods aligned or CPUs stranded by more than one
+  order can differ, if it is worse in none of them on average, and if it guarantees no less. Of two without a difference
+  the one with fewer changes surpasses the other. What no other one surpasses is on the Pareto front.
 - Trials of two configurations are compared order by order, because every configuration gets the same orders.
 """
 
@@ -18,8 +18,14 @@ from extender.replay.alignment import Alignment
 
 Change = tuple[tuple[str, str], ...]
 """Field and value; empty: nothing is changed."""
-_T_VALUES: Final = (12.8, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31, 2.27, 2.23, 2.21, 2.18, 2.17, 2.15, 2.14)
-"""Student's t for 19 of 20, by degrees of freedom from 1 on. With more it is below 2.12."""
+ORDERS: Final = 7
+"""Orders of arrival for every configuration. A search that ended early has fewer of the present one, and no other one.
+
+Where a share p of all orders differs, n orders are all equal and the next one differs with probability p(1-p)^n. From 7
+orders on this is below 1/20 for every p. So 7 equal orders may state a range of one number, and 3 may not.
+"""
+_T_VALUES: Final = (2.45, 2.37, 2.31, 2.27, 2.23, 2.21, 2.18, 2.17, 2.15, 2.14, 2.12)
+"""Student's t for 19 of 20, by degrees of freedom from `ORDERS` - 1 on. With more than all these it is no larger."""
 _LEVELS: Final = {"restricted": 1, "single-numa-node": 2}
 
 
@@ -34,7 +40,6 @@ class Trial:
 
     alignments: Mapping[Alignment, int]
     by_group: Sequence[Sequence["Measures"]]
-    refused: int
     stranded_cpus: int
     failing_nodes: int
 
@@ -104,12 +109,8 @@ class Tuned:
     @property
     def rank(self) -> tuple[float, float, float]:
         """Means of what counts; larger is better."""
-        count = len(self.trials)
-        return (
-            sum(t.admitted for t in self.trials) / count,
-            sum(t.aligned for t in self.trials) / count,
-            -sum(t.stranded_cpus for t in self.trials) / count,
-        )
+        admitted, aligned, stranded = map(fmean, zip(*(trial.measures for trial in self.trials), strict=True))
+        return admitted, aligned, -stranded
 
 
 def front(found: Sequence[Tuned]) -> list[Tuned]:
@@ -123,7 +124,7 @@ def _surpasses(one: Tuned, other: Tuned) -> bool:
     if one is other or one.is_weaker(other):
         return False
     signs = [_difference(one, other, each) for each in Measures._fields]
-    if any(signs):
+    if min(signs) < 0 or max(signs) > 0:
         return min(signs) >= 0
     if other.is_weaker(one):
         return len(one.change) <= len(other.change)
@@ -131,16 +132,16 @@ def _surpasses(one: Tuned, other: Tuned) -> bool:
 
 
 def _difference(one: Tuned, other: Tuned, measure: str) -> int:
-    """1: *one* is better in this measure; -1: worse; 0: by no more than the orders of arrival differ."""
-    pairs = zip(one.trials, other.trials, strict=False)
+    """1: *one* is better in this measure by more than one order can differ; -1: worse on average; 0: neither."""
+    pairs = zip(one.trials, other.trials, strict=True)
     found = [getattr(a.measures, measure) - getattr(b.measures, measure) for a, b in pairs]
-    mean = fmean(found)
-    margin = t_value(len(found) - 1) * sqrt(variance(found) * (1 + 1 / len(found))) if len(found) > 1 else 0.0
-    if abs(mean) <= margin:
-        return 0
-    return 1 if (mean > 0) is (measure != "stranded_cpus") else -1
+    gain = fmean(found) if measure != "stranded_cpus" else -fmean(found)
+    margin = t_value(len(found) - 1) * sqrt(variance(found))
+    if gain < -margin / sqrt(len(found)):
+        return -1
+    return 1 if gain > margin * sqrt(1 + 1 / len(found)) else 0
 
 
 def t_value(freedom: int) -> float:
-    """Student's t for 19 of 20."""
-    return _T_VALUES[freedom - 1] if freedom <= len(_T_VALUES) else 2.12
+    """Student's t for 19 of 20, with at least `ORDERS` - 1 degrees of freedom."""
+    return _T_VALUES[min(max(0, freedom - ORDERS + 1), len(_T_VALUES) - 1)]

@@ -26,16 +26,16 @@ from extender.questions.claim_alignment import (
 from extender.questions.demands import demand_fault
 from extender.questions.explain import first_fault
 from extender.questions.scheduler_checks import Scheduler, check_node
-from extender.questions.subjects import Subject, candidates_of
+from extender.questions.subjects import Subject
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
-from extender.replay.branches import admit_in_all
 from extender.replay.pod import Pod
+from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.scoring import score_nodes
-from extender.scheduling.totals import pod_requests
 from extender.wire.workloads import PodWorkload
 
 Outcome = Literal["fits", "topology", "scheduler", "unknown"]
@@ -126,8 +126,8 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
     """
     shape = PodShape(replace(workload.pod, uid=SHAPE_UID))
     wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
-    candidates = candidates_of(subjects)
-    judgements = {node_class.id: judge(shape, node_class) for node_class in candidates.distinct}
+    by_class = {each: judge(shape, each) for each in {subject.node_class for subject in subjects}}
+    judgements = [by_class[subject.node_class] for subject in subjects]
     shared: dict[NodeClass, _Replayed] = {}
     wants_devices = any("/" in resource for resource in wanted)
     each_replayed = []
@@ -136,25 +136,24 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
             shared[subject.node_class] = _replay(shape, subject)
         each_replayed.append(shared[subject.node_class])
     claim_alignments = [_claim_alignment(workload.pod, *each) for each in zip(subjects, each_replayed, strict=True)]
-    scores = score_nodes(candidates, judgements)
+    scores = score_nodes(judgements)
     if any(each is not None for each in claim_alignments):
         known = [ClaimAlignment.UNKNOWN if each is None else each for each in claim_alignments]
-        scores = ranked_by_claims(scores, known, [judgements[subject.node_class.id] for subject in subjects])
+        scores = ranked_by_claims(scores, known, judgements)
     answers = []
-    for subject, replayed, claim_alignment, score in zip(
-        subjects, each_replayed, claim_alignments, scores, strict=True
+    for subject, judged, replayed, claim_alignment, score in zip(
+        subjects, judgements, each_replayed, claim_alignments, scores, strict=True
     ):
-        judgement, fault = judgements[subject.node_class.id], replayed.first_fault
         # a DRA driver may give the pod the CPUs that it demands, instead of the node's kubelet
         may_claim = may_claim_cpus(workload.pod, subject.around.devices or ())
-        if judgement.refusal is RefusalReason.DEMAND_NOT_PLACED and may_claim:
-            judgement, fault = Judgement(None, Certainty.POSSIBLE), ""
+        is_claimed = judged.refusal is RefusalReason.DEMAND_NOT_PLACED and may_claim
+        judgement = Judgement(None, Certainty.POSSIBLE) if is_claimed else judged
         answers.append(
             NodeWhatIf(
                 subject=subject,
                 verdict=replayed.verdict,
                 admitted_as=replayed.alignment,
-                first_fault=fault,
+                first_fault="" if is_claimed else replayed.first_fault,
                 judgement=judgement,
                 scheduler=check_node(subject.name, wanted, workload.rules, subject.around),
                 score=score if judgement.refusal is None else None,

@@ -33,17 +33,18 @@ from extender.kubelet.sets import iter_bits
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.creation import grants_of
-from extender.replay.demand import (
+from extender.replay.pod import (
     CPU,
     DEVICES,
     MEMORY,
     AlignmentDemand,
+    ClaimedDevice,
     ContainerDemand,
     Demand,
     DemandScope,
     MemoryDemand,
+    claimed_of,
 )
-from extender.replay.pod import ClaimedDevice, claimed_of
 
 
 class Breach(Enum):

@@ -1,21 +1,86 @@
 """The states that a node can be in, if the kubelet chose at random or the order of events is unknown.
 
+Admission follows all of them, at most `MAX_STATES`.
+
 Rules of this file
-- A value: every method returns a new one.
-- Equal states count once, and the first one is the most likely.
-- `complete` False means that there are more states. No method makes it True again.
+- A verdict is certain only if all states give it. Otherwise every outcome is `possible`.
+- Outcomes that no later pod can distinguish count once.
+- All states share one budget. If it is used up in the first state, or its time is over, that is the only outcome. If
+  the steps end in a later state, the outcomes of the states before it count, and the verdict is undecided.
+- `PossibleStates` is a value: every method returns a new one. Equal states count once, and the first one is the most
+  likely. `complete` False means that there are more states. No method makes it True again.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from extender.kubelet.admission import Outcome, release_pods
-from extender.kubelet.budget import Budget
+from extender.kubelet.admission import Outcome, admit, answer, identity, release_pods
+from extender.kubelet.budget import Budget, for_replays
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
-from extender.replay.branches import MAX_REPLAYS, admit_in_all
+from extender.kubelet.trace import NO_TRACE, Trace
+from extender.kubelet.verdict import Certainty, is_given_up, is_out_of_steps
+
+MAX_STATES: Final = 64
+"""How many states are kept from one admission to the next. The others are dropped, and verdicts are `possible`."""
+
+MAX_REPLAYS: Final = 512
+"""How many replays one admission may take, for all states together."""
+
+
+def admit_in_all(
+    kubelet: Kubelet,
+    states: tuple[ManagerState, ...],
+    request: PodRequest,
+    *,
+    trace: Trace = NO_TRACE,
+    max_replays: int = MAX_REPLAYS,
+    budget: Budget | None = None,
+) -> tuple[Outcome, ...]:
+    """The distinct outcomes of one admission from all states. At least one, at most MAX_STATES.
+
+    *trace* is of the first outcome from the first state. *budget* limits the admissions from all states together; None:
+    `budget.for_replays`. If it is used up before there is an outcome, the only outcome says so. `complete` and
+    `undecided` of the first outcome apply to all.
+    """
+    budget = budget or for_replays(max_replays)
+    each = max(1, max_replays // len(states))
+    admissions: list[Outcome] = []
+    for state in states:
+        told = NO_TRACE if admissions else trace
+        outcome = admit(kubelet, state, request, told, max_replays=each, budget=budget)
+        if admissions and is_out_of_steps(outcome.verdict):
+            admissions[0] = replace(admissions[0], complete=False, undecided=True)
+            break
+        admissions.append(outcome)
+        if is_given_up(outcome.verdict):
+            break
+    return together(admissions)
+
+
+def together(admissions: Sequence[Outcome]) -> tuple[Outcome, ...]:
+    """The distinct outcomes of admissions of one pod from several states. At least one, at most MAX_STATES.
+
+    An outcome that was abandoned is the only one. `complete` and `undecided` of the first outcome apply to all.
+    """
+    if len(admissions) == 1 and not admissions[0].alternatives and admissions[0].complete:
+        return (admissions[0],)
+    found: dict[object, Outcome] = {}
+    complete, undecided = True, False
+    for first in admissions:
+        if is_given_up(first.verdict):
+            return (first,)
+        complete, undecided = complete and first.complete, undecided or first.undecided
+        for outcome in (first, *first.alternatives):
+            found.setdefault(identity(outcome), outcome)
+    outcomes = tuple(found.values())
+    decided = complete and len(outcomes) <= MAX_STATES and len({answer(o.verdict) for o in outcomes}) == 1
+    if not decided:
+        outcomes = tuple(replace(o, verdict=replace(o.verdict, certainty=Certainty.POSSIBLE)) for o in outcomes)
+    outcomes = (replace(outcomes[0], complete=complete, undecided=undecided), *outcomes[1:])
+    return outcomes[:MAX_STATES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +117,7 @@ class PossibleStates:
     def admit(
         self, kubelet: Kubelet, request: PodRequest, *, max_replays: int = MAX_REPLAYS, budget: Budget | None = None
     ) -> tuple[Outcome, ...]:
-        """The distinct outcomes of one admission from all states; see `branches.admit_in_all`."""
+        """The distinct outcomes of one admission from all states; see `admit_in_all`."""
         return admit_in_all(kubelet, self.states, request, max_replays=max_replays, budget=budget)
 
     def release(self, uids: Collection[str]) -> Self:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from extender.api.service import Feature, Service
-from extender.cluster.watching import Watching
+from extender.cluster.events import Watching
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient, Requester
 from extender.kube.feed import ClusterFeed, Refused, read_shape
@@ -60,7 +60,7 @@ class ApiConnection:
             service.known.nodes, service.known.pods, service.clock, service.records.barrier.seen
         )
         self.feed.young_seconds = service.settings.young_node_seconds
-        self.feed.demands = service.scheduling.demands
+        self.feed.demands = service.known.demands
         self.feed.on_refused = lambda refused: _each(self.on_refused, refused)
         self.feed.on_dropped = service.audit.forget
         self.feed.pods_on = self.pods_on

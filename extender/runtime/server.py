@@ -1,4 +1,4 @@
-"""Adds access control and the network to the application: the part of the composition root about security."""
+"""The network and the checks of tokens: the part of the composition root that needs the extra `server`."""
 
 import logging
 import time
@@ -8,17 +8,12 @@ from typing import Final
 import uvicorn
 from fastapi import FastAPI
 
-from extender.api.access.limits import Limits
-from extender.api.access.middleware import AccessMiddleware
-from extender.api.access.request_log import RequestLog
 from extender.api.service import Service
 from extender.config.settings import Settings
 from extender.kube.authority import TokenAuthority
 from extender.kube.client import Requester
 from extender.kube.reviews import Reviews, ReviewSettings
 from extender.observability.metrics import Metrics
-from extender.observability.tracing import trace
-from extender.runtime.forwarding import PassingOn
 from extender.transport.certificates import CertificateFiles, Certificates
 from extender.transport.protocol import ConnectionTimeouts, make_protocol
 from extender.transport.server import Server, TLSListener
@@ -45,30 +40,6 @@ def make_authority(
     return TokenAuthority(
         reviews, client, audience=settings.token_audience, read_audiences=settings.read_audiences, clock=clock
     )
-
-
-def guard(app: FastAPI, service: Service) -> None:
-    """Put access control before every route of *app*, and the request log before that.
-
-    Raises:
-        TracingError: tracing is on, and its libraries are not installed.
-    """
-    settings = service.settings
-    limits = Limits(settings, service.clock)
-    app.add_middleware(PassingOn, lifecycle=service.lifecycle, max_bytes=settings.max_scheduler_body_bytes)
-    app.add_middleware(
-        AccessMiddleware,
-        settings=settings,
-        authority=service.authority,
-        limits=limits,
-        metrics=service.metrics,
-    )
-    app.add_middleware(RequestLog, metrics=service.metrics)
-    if settings.tracing == "otlp":
-        trace(app, app.version)
-    service.metrics.insecure.set(settings.insecure)
-    service.metrics.leader.set(settings.lease == "off")
-    app.state.service, app.state.limits = service, limits
 
 
 def make_server(settings: Settings, app: FastAPI) -> Server:

@@ -1,7 +1,7 @@
 """Watches the event loop from another thread: how late it is, and for which node or pod it works meanwhile.
 
 Rules of this file
-- What one node or pod costs the event loop is limited in counted steps (`cluster.search_bounds`). The watchdog is for
+- What one node or pod costs the event loop is limited in counted steps (`cluster.steps`). The watchdog is for
   what was not foreseen.
 - The event loop notes every `PERIOD_SECONDS` that it is alive. If it is late, the thread looks at what it does: the
   names come from the values of its functions. A node is to blame if it is found twice, after half of `LATE_SECONDS` and

@@ -12,8 +12,9 @@ Rules of this file
 - This service learns of a pod's end some time after it. If the end of any single other pod would make the kubelet
   refuse this one, the pod is deferred for up to `defer_seconds`, and filter offers it other nodes. Just after an outage
   of the API server such ends are many, and the pod is deferred until kubelets have reported them.
-- A pod waits within the call, up to `wait_seconds`, where an objector expects that the reason passes soon. Few calls
-  wait at a time.
+- A pod waits within the call, up to `wait_seconds`, where an objector expects that the reason passes soon, and while
+  the API server is away: each failed call costs the pod kube-scheduler's back-off. To send a binding again is safe,
+  because it names the pod's UID, and a pod gets one node only. Few calls wait at a time.
 - What the node's pods in flight and this one lead to can take long to compute (`late_projections`). The call waits for
   it, up to `judge_seconds` before and after the room is reserved; then the pod is refused for now.
 - A node whose kubelet is stopped or has just started takes no replayed pod, for a bounded time.
@@ -44,7 +45,7 @@ from extender.scheduling.placement_annotation import ANNOTATION, placement_annot
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.reservation import Reservation
 from extender.scheduling.shared import SharedParts
-from extender.wire.binding import ExtenderBindingArgs
+from extender.wire.scheduler import ExtenderBindingArgs
 
 LOG: Final = logging.getLogger(__name__)
 _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 0.4
@@ -116,14 +117,15 @@ class Bind:
                     break
                 await self._sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
-        if isinstance(outcome, NotBound) and outcome.failure in BY_ADMISSION_CHECK:
-            _log("bind refused", args, outcome)
+        if not isinstance(outcome, PodBound):
+            is_refused = isinstance(outcome, NotBound) and outcome.failure in BY_ADMISSION_CHECK
+            _log("bind refused" if is_refused else "not bound", args, outcome)
         return outcome
 
     async def _may_pass_soon(self, args: ExtenderBindingArgs, outcome: BindOutcome) -> bool:
         """Whether the pod was refused for a reason that is likely to pass within the call; see the file's rules."""
-        if not isinstance(outcome, NotBound):
-            return False
+        if not isinstance(outcome, NotBound) or outcome.failure is BindFailure.AWAY:
+            return not isinstance(outcome, PodBound)
         known = self._pods.get(args.PodUID)
         for objector in self._objectors:
             if await objector.passes_soon(known, args.Node, outcome):
@@ -141,23 +143,20 @@ class Bind:
             pod = objector.pre_bind(pod, args.Node)
         call = BindCall(pod, args.Node, known)
         try:
-            outcome = await self._bind_pod(call, args, binder)
+            outcome = await self._bind_pod(call, binder)
         finally:
             for objector in self._objectors:
                 objector.post_bind(call, outcome)
         return outcome
 
-    async def _bind_pod(self, call: BindCall, args: ExtenderBindingArgs, binder: GatedBinder) -> BindOutcome:
+    async def _bind_pod(self, call: BindCall, binder: GatedBinder) -> BindOutcome:
         """Reserve the pod's room, and send the binding."""
         with Reservation(self._cluster, self._pods, call.pod, call.node_name, self._clock) as reservation:
             if reservation.is_repeat:
                 reservation.reserve()
             elif (refused := await self._reserve(call, reservation)) is not None:
                 return refused
-            outcome = await self._send(reservation, binder)
-        if not isinstance(outcome, PodBound):
-            _log("not bound", args, outcome)
-        return outcome
+            return await self._send(reservation, binder)
 
     def _pod_to_bind(self, args: ExtenderBindingArgs) -> Pod | PodBound | NotBound:
         """The pod to bind, or the answer if there is nothing to decide."""

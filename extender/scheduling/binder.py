@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol, final
+from typing import ClassVar, Final, Protocol, final
 
 AT_ONCE: Final = 16
 """`kube.binder.AsyncBinder` has as many threads: a call that has its turn is sent at once."""
@@ -24,6 +24,8 @@ class BindFailure(StrEnum):
 
     FAILED = "failed"
     """The API server did not do it, and its answer does not exclude that it still will."""
+    AWAY = "away"
+    """No API server answered, or one that has just started. Nothing was done."""
     CONFLICT = "conflict"
     """The pod is on another node, is another pod (UID), or is being deleted."""
     NOT_FOUND = "not_found"
@@ -75,12 +77,9 @@ SETTLING: Final = frozenset({BindFailure.CONFLICT, BindFailure.NOT_FOUND})
 
 @dataclass(frozen=True, slots=True)
 class PodBound:
-    """The pod is on the node of the request."""
+    """The pod is on the node of the request. `label`: in metrics."""
 
-    @property
-    def label(self) -> str:
-        """The label of the outcome in metrics."""
-        return "bound"
+    label: ClassVar[str] = "bound"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +97,10 @@ class NotBound:
 
 @dataclass(frozen=True, slots=True)
 class MaybeBound:
-    """It is not known whether the pod is on the node, or will be."""
+    """It is not known whether the pod is on the node, or will be. `label`: in metrics."""
 
     reason: str
-
-    @property
-    def label(self) -> str:
-        """The label of the outcome in metrics."""
-        return "unsure"
+    label: ClassVar[str] = "unsure"
 
 
 BindOutcome = PodBound | NotBound | MaybeBound

@@ -22,13 +22,10 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
-from extender.scheduling.alike import WORTH, alike
-from extender.scheduling.cache import JudgementCache, Judgements, ShapeJudgements
-from extender.scheduling.columns import UNJUDGED, Column, Int64s, Kinds
+from extender.scheduling.cache import UNJUDGED, Column, Int64s, JudgementCache, Judgements, Kinds, ShapeJudgements
 from extender.scheduling.judge import BoundedJudge, follows_from_key, merits_of
 from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, Trouble
 from extender.scheduling.late_projections import LateMetrics, LateProjections
-from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged
@@ -37,7 +34,10 @@ from extender.scheduling.replays import (
     MAX_RESTING,
     PAUSE_SHARE,
     SLOW,
+    WORTH,
     Judged,
+    Offload,
+    alike,
     judge_all,
     judge_quickly,
     shares_to_have,
@@ -79,8 +79,7 @@ class NodeAnswers:
     """The judgements of the nodes of one request.
 
     `names`: those of the request; all else is in their order. `snapshot`: the classes that were judged; the nodes are
-    at `slots` in it. `codes`: each node's judgement, as a position in `kinds`. `judgements`: by class id, those of all
-    nodes among them.
+    at `slots` in it. `codes`: each node's judgement, as a position in `kinds`.
     """
 
     names: Sequence[str]
@@ -88,7 +87,6 @@ class NodeAnswers:
     slots: Int64s
     codes: Int64s
     kinds: Kinds
-    judgements: Judgements
 
     def names_at(self, positions: Int64s) -> list[str]:
         """The names of nodes by their positions."""
@@ -231,10 +229,8 @@ class CachedJudge:
         self._cluster.expire(now)
         snapshot, index, column = self._cluster.snapshot(), self._cluster.index, self.cache.column(entry)
         slots = index.names.slots_of(names)
-        codes, judgements = await self._judged(entry, column, snapshot, slots, deadline)
-        return NodeAnswers(
-            names=names, snapshot=snapshot, slots=slots, codes=codes, kinds=column.kinds, judgements=judgements
-        )
+        codes = await self._judged(entry, column, snapshot, slots, deadline)
+        return NodeAnswers(names=names, snapshot=snapshot, slots=slots, codes=codes, kinds=column.kinds)
 
     async def _judged(
         self,
@@ -243,11 +239,8 @@ class CachedJudge:
         snapshot: ClusterSnapshot,
         slots: Int64s,
         deadline: float | None,
-    ) -> tuple[Int64s, Judgements]:
-        """The code of the judgement of each of the nodes at *slots*, and the judgements by class id.
-
-        The latter are those of *entry*, unless some nodes were not judged in time.
-        """
+    ) -> Int64s:
+        """The code of the judgement of each of the nodes at *slots*."""
         ids, size = self._cluster.index.ids[slots], len(self._cluster.index.ids)
         held = entry.judgements
         codes = column.codes(slots, ids, size, held)
@@ -266,12 +259,11 @@ class CachedJudge:
                 is_any_feasible = any(each.refusal is None for each in known)
                 answered = await self.answer_all(entry, classes, deadline, is_any_feasible=is_any_feasible)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
-        judgements = answered or entry.judgements
-        if entry.judgements is not held:  # the entry forgot classes that nodes of this request may have had
-            judgements = {**held, **judgements}
         late = np.flatnonzero(codes == UNJUDGED)
-        codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
-        return codes, judgements
+        if len(late):  # the entry may have forgotten classes of this request: `held` has them
+            judgements = {**held, **entry.judgements, **answered}
+            codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
+        return codes
 
     async def _judge_alike(
         self,

@@ -6,22 +6,22 @@ Rules of this file
 - Filter has its own deadline, so that kube-scheduler always receives the reason. Judgements made until then are kept.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.cluster.pods import KnownPod
 from extender.kubelet.verdict import Certainty
-from extender.replay.demand import Demand
+from extender.replay.pod import Demand
 from extender.scheduling.cached_judge import NodeAnswers, NotReadyError
-from extender.scheduling.feasibility import (
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.objections import (
     PASSED,
+    FilterCall,
     Filtered,
     counts_of,
     filtered_by_texts,
     with_resolvable,
 )
-from extender.scheduling.judgement import Judgement
-from extender.scheduling.objections import FilterCall
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import call_about
 from extender.scheduling.shared import SharedParts
@@ -50,6 +50,7 @@ class Filter:
         known, records, effects = shared.known, shared.records, shared.effects
         self._settings, self._cluster, self._pods, self._link = settings, known.nodes, known.pods, known.link
         self._judge, self._barrier, self._decisions = shared.judge, records.barrier, records.decisions
+        self._demands = known.demands
         self._objectors, self._metrics, self._clock = shared.objectors, effects.metrics, effects.clock
 
     async def filter(self, args: SchedulerArgs) -> Filtered:
@@ -60,6 +61,7 @@ class Filter:
         """
         if self._link.trouble:
             raise NotReadyError(self._link.trouble)
+        args = replace(args, pod=self._demands.complete(args.pod))
         known = self._described(args)
         await self._barrier.wait(args.pod.uid)
         now = self._clock()

@@ -4,7 +4,7 @@ Rules of this file
 - A judgement is computed once for each (pod shape, class of nodes) and kept in the `JudgementCache`, so it is small.
   Explanations replay again, with a trace.
 - A pod that requests nothing that a manager aligns is never refused, whatever is known of a node, unless it demands
-  alignment: see `demands`.
+  alignment: see `judgement`.
 - A replay that ends without a verdict, or fails, makes its own class unknown and no other.
 - If a replay ends before all random choices were tried, and one of the others could change the result, the result is
   POSSIBLE.
@@ -29,16 +29,19 @@ from extender.replay.counts import Counts
 from extender.replay.nri_pod import nri_pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
-from extender.scheduling.demands import (
+from extender.scheduling.judgement import (
+    INDIFFERENT,
+    Action,
+    Judgement,
+    Trouble,
+    UncertaintyPolicy,
     do_ids_decide_socket,
     misses_preference,
     refusal_by_demand,
     refusal_without_placement,
 )
-from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy
-from extender.scheduling.ranking.rows import rows_outcome
+from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy, rows_outcome
 from extender.scheduling.ranking.strategies import BY_PLACEMENT
 from extender.scheduling.reasons import RefusalReason, refusal_of
 

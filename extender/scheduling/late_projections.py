@@ -1,7 +1,7 @@
 """The projections that the event loop does not wait for: of nodes of which much is in flight, or much is reported.
 
 Rules of this file
-- One projection at a time, in another thread. Each has a limit of its own (`search_bounds`).
+- One projection at a time, in another thread. Each has a limit of its own (`cluster.steps`).
 - Nodes take turns by the steps that they have cost: one that keeps changing delays itself, and not the others.
 - The result counts only for the report and the pods that it was computed from. A node that has changed meanwhile stays
   changing, and gets its next turn.
@@ -14,9 +14,9 @@ from contextvars import Context
 from typing import Final, Protocol
 
 from extender.bounded import BoundedMap
-from extender.cluster.search_bounds import SEARCH_STEPS
+from extender.cluster.steps import SEARCH_STEPS
 from extender.cluster.store import NodeStore
-from extender.scheduling.offload import Offload
+from extender.scheduling.replays import Offload
 
 LOG: Final = logging.getLogger(__name__)
 _REMEMBERED: Final = 4096

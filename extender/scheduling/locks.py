@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-MAX_WAITING: Final = 16
-"""How many bind calls wait for a node to change: a quarter of the places for scheduler calls."""
+MAX_WAITING: Final = 32
+"""How many bind calls wait for a node to change, or for the API server: half of the places for scheduler calls."""
 
 
 class NodeLocks:

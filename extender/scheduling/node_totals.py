@@ -2,17 +2,119 @@
 
 kube-scheduler stops counting a pod when the API server has it as finished. A kubelet can count it a little longer, and
 then refuses the next pod as `OutOfcpu` or the like.
+
+Rules of this file
+- Amounts are thousandths of the base unit, by resource name.
+- A pod's request is its peak over time: init containers run one by one, beside the sidecars started before them.
+- Without a Node object, allocatable follows from machine and configuration. Resources that do not follow from them
+  (pods, ephemeral storage) are left out, and so are not checked.
+
+Mirrors: `component-helpers/resource` (PodRequests), kubelet `cm/node_container_manager` (allocatable).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, Self
 
 from extender.bounded import BoundedMap
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import HUGEPAGES_PREFIX, ContainerKind
+from extender.kubelet.startup import format_page_size
+from extender.kubelet.state import DeviceState
 from extender.replay.pod import Pod
-from extender.scheduling.totals import add, exceeds, pod_requests
+
+Milli = Mapping[str, int]
+ALIGNED: Final = "numa-extender/aligned"
+"""A resource that marks pods which must not be bound without the extender (`managedResources` of kube-scheduler).
+
+No node has it. kube-scheduler does not count it (`ignoredByScheduler`); the kubelet takes extended resources that the
+node lacks out of the pod before it admits it (`lifecycle/predicate.go` removeMissingExtendedResources).
+"""
+
+
+def pod_requests(pod: Pod, overhead_milli: Milli) -> dict[str, int]:
+    """The pod's request as the scheduler counts it, without zero amounts and without `ALIGNED`."""
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for c in pod.containers:
+        if c.kind is ContainerKind.INIT:
+            for name, amount in c.requests_milli.items():
+                peak[name] = max(peak.get(name, 0), running.get(name, 0) + amount)
+        else:
+            for name, amount in c.requests_milli.items():
+                running[name] = running.get(name, 0) + amount
+    total = {name: max(peak.get(name, 0), running.get(name, 0)) for name in {**peak, **running}}
+    pod_level = (pod.pod_requests_milli or {}).items()
+    total |= {name: v for name, v in pod_level if name in ("cpu", "memory") or name.startswith(HUGEPAGES_PREFIX)}
+    for name, amount in overhead_milli.items():
+        total[name] = total.get(name, 0) + amount
+    return {name: amount for name, amount in sorted(total.items()) if amount and name != ALIGNED}
+
+
+def node_allocatable(kubelet: Kubelet, devices: DeviceState) -> dict[str, int]:
+    """Allocatable as the kubelet publishes it, for the resources that follow from its machine and configuration."""
+    machine, config = kubelet.machine, kubelet.config
+    reserved = config.reservation_bytes
+    huge: dict[str, int] = {}
+    for node in machine.numa_nodes:
+        for page_bytes, pages in node.hugepages.items():
+            name = f"{HUGEPAGES_PREFIX}{format_page_size(page_bytes)}"
+            huge[name] = huge.get(name, 0) + page_bytes * pages
+    memory = sum(node.memory_bytes for node in machine.numa_nodes) - sum(huge.values()) - reserved.get("memory", 0)
+    return {
+        "cpu": machine.num_cpus * 1000 - config.reservation_cpu_milli,
+        "memory": max(0, memory) * 1000,
+        **{name: max(0, total - reserved.get(name, 0)) * 1000 for name, total in huge.items()},
+        **{r: 1000 * sum(d.healthy for d in each.values()) for r, each in devices.devices.items()},
+    }
+
+
+def shortages(wanted: Milli, allocatable: Milli, requested: Milli) -> Iterator[tuple[str, int, int]]:
+    """(resource, wanted, left) for each resource with too little left.
+
+    Extended resources that the node does not name do not exist there. Other resources without a total are skipped.
+    """
+    for name, amount in wanted.items():
+        if name in allocatable or "/" in name:
+            left = allocatable.get(name, 0) - requested.get(name, 0)
+            if amount > left:
+                yield name, amount, left
+
+
+def exceeds(wanted: Milli, allocatable: Milli, counted: Iterable[Milli]) -> bool:
+    """Whether a kubelet that counts the requests *counted* beside *wanted* refuses the pod, for example as `OutOfcpu`.
+
+    Extended resources that the node does not name are dropped from the request, as the kubelet does. The number of pods
+    is not checked. Mirrors kubelet `lifecycle/predicate.go` and scheduler `noderesources/fit.go` (fitsRequest).
+    """
+    known = {name: amount for name, amount in wanted.items() if name in allocatable}
+    total: Milli = {}
+    for each in counted:
+        total = add(total, each)
+    return next(shortages(known, allocatable, total), None) is not None
+
+
+def add(one: Milli, other: Milli) -> dict[str, int]:
+    """The sum by resource."""
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+
+
+def format_milli(resource: str, milli: int) -> str:
+    """An amount for people: `8`, `500m`, `16Gi`."""
+    if resource == "memory" or resource.startswith(HUGEPAGES_PREFIX) or resource == "ephemeral-storage":
+        return format_bytes(-(-milli // 1000))
+    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
+
+
+def format_bytes(amount: int) -> str:
+    """Bytes as a quantity without rounding: `16Gi`, `1536Mi`, `1000`."""
+    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if amount and amount % (1 << shift) == 0:
+            return f"{amount >> shift}{unit}"
+    return str(amount)
+
 
 MAX_SHORTAGES: Final = 10_000
 """Shortages are kept for at most this many nodes."""

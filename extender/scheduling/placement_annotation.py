@@ -15,7 +15,7 @@ from extender.cluster.node_projection import Prediction
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.alignment import Alignment, alignment_of_verdict
 from extender.replay.creation import whole_placements
-from extender.wire.group_conventions import PREFIX
+from extender.wire.groups import PREFIX
 from extender.wire.verdicts import container_placements
 
 ANNOTATION: Final = f"{PREFIX}placement"

@@ -6,9 +6,7 @@ from typing import Final
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
-from extender.replay.demand import NO_DEMAND
-from extender.replay.pod import Pod
-from extender.replay.pod_steps import PodSteps
+from extender.replay.pod import NO_DEMAND, Pod, PodSteps
 from extender.wire.nri_annotations import annotation_faults
 
 SHAPE_UID: Final = "\0shape"

@@ -18,6 +18,7 @@ class Prioritize:
     """
 
     def __init__(self, seconds: float, shared: SharedParts) -> None:
+        self._demands = shared.known.demands
         self._judge, self._decisions = shared.judge.ranking, shared.records.decisions
         self._objectors, self._seconds, self._clock = shared.objectors, seconds, shared.effects.clock
 
@@ -27,6 +28,7 @@ class Prioritize:
         Raises:
             NotReadyError: the call's time ended before all nodes were judged that must be.
         """
+        args = replace(args, pod=self._demands.complete(args.pod))
         entry, now = self._judge.entry(args.pod), self._clock()
         if not self._judge.is_aligned(entry.shape):
             self._decisions.note(call_about("prioritize", args, None, now))

@@ -7,16 +7,21 @@ Rules of this file
 - Once a node is feasible, the call spends `LATER_STEPS` on second shares and begins no third one. What is left goes on
   with the next call, at the share where it stopped.
 - Steps stand for time. A class that twice used much more CPU time than its steps say has used up all of its shares.
+- Nodes need only one judgement (`Alike`) where what differs between their states does not matter to the pod.
 - `judge_all` can run in any thread; `judge_quickly` is short enough for the event loop.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+import numpy as np
+
+from extender.cluster.free_table import NO_KEY, FreeTable, RowGroup, StatesGroup
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
+from extender.scheduling.cache import Int64s
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, Trouble
 from extender.scheduling.pod_shape import PodShape
@@ -119,3 +124,49 @@ def judge_quickly(judge: BoundedJudge, shape: PodShape, classes: Iterable[NodeCl
         judged[node_class.id] = judgement
         steps -= budget.used
     return judged
+
+
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Runs long work off the event loop."""
+
+    def __call__(self, work: Callable[..., T], /, *args: Any) -> Awaitable[T]:
+        """Run `work(*args)` elsewhere."""
+
+
+MAX_MERGES: Final = 500
+"""How many times one call goes through rows: each takes some 0.1 ms, and more for thousands of rows."""
+WORTH: Final = 4
+"""Nodes of one group that are compared faster than judged one by one."""
+
+
+class Alike(NamedTuple):
+    """Nodes with equal keys for a pod. `members`: positions in the places; they are the `rows` of the `group`."""
+
+    members: Int64s
+    group: RowGroup | StatesGroup
+    rows: Int64s
+
+
+def alike(table: FreeTable, shape: PodShape, places: Int64s) -> Iterator[Alike]:
+    """Sets of nodes with equal keys for the pod. Nodes without a key are in none.
+
+    Nor are those of small groups, and those beyond `MAX_MERGES`: they are judged one by one, off the event loop.
+    """
+    left = MAX_MERGES
+    for group, which, rows in table.by_group(places):
+        steps = shape.resolved(group.kubelet.rules).steps
+        merges = group.merges(steps)
+        if len(rows) < WORTH or merges > left:
+            continue
+        left -= merges
+        numbers = group.alike(rows, steps)
+        if numbers is None:
+            continue
+        order = np.argsort(numbers, kind="stable")
+        ends = np.flatnonzero(np.diff(numbers[order])) + 1
+        for members in np.split(order, ends):
+            if numbers[members[0]] != NO_KEY:
+                yield Alike(which[members], group, rows[members])

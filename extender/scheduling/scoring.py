@@ -9,12 +9,10 @@ Rules of this file
   that prefers one NUMA node, if another node would not.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from extender.kubelet.verdict import Certainty
-from extender.scheduling.cache import Judgements
-from extender.scheduling.candidates import Candidates
 from extender.scheduling.judgement import Judgement
 
 MAX_SCORE: Final = 10
@@ -30,14 +28,12 @@ class Scale(NamedTuple):
     is_met: bool
 
 
-def score_nodes(candidates: Candidates, judgements: Judgements) -> list[int]:
-    """The score of each candidate, in order."""
-    by_class = {node_class: judgements[node_class.id] for node_class in candidates.distinct}
-    kinds = set(by_class.values())
-    scale = scale_of(kinds)
-    score_of = {judgement: score_of_one(judgement, scale) for judgement in kinds}
-    scores = {node_class: score_of[judgement] for node_class, judgement in by_class.items()}
-    return list(map(scores.__getitem__, candidates.classes))
+def score_nodes(judgements: Sequence[Judgement]) -> list[int]:
+    """The score of each candidate, from the judgement of each candidate."""
+    different = set(judgements)
+    scale = scale_of(different)
+    score_of = {judgement: score_of_one(judgement, scale) for judgement in different}
+    return list(map(score_of.__getitem__, judgements))
 
 
 def scale_of(judgements: Iterable[Judgement]) -> Scale:

@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from extender.cluster.namespace_demands import NamespaceDemands
-from extender.cluster.pods import PodRegistry
+from extender.cluster.pods import NamespaceDemands, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.api_link import ApiServerLink
@@ -13,17 +12,17 @@ from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge, JudgeMetrics
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.objections import Objector
-from extender.scheduling.offload import Offload
-from extender.scheduling.preemption.running_pods import LateRunningPods
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.refusals import RecentRefusals
+from extender.scheduling.replays import Offload
+from extender.scheduling.victims import LateRunningPods
 
 
 class SchedulingMetrics(JudgeMetrics, Protocol):
     """Everything that the verbs count."""
 
     def filtered(self, counts: Mapping[tuple[str, Certainty], int]) -> None:
-        """How many candidates got each answer; see `feasibility.counts_of`."""
+        """How many candidates got each answer; see `objections.counts_of`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from yaml.events import (
 )
 
 from extender.wire.errors import NotJSONError, WireError, shown
-from extender.wire.typed import load_json
+from extender.wire.parsing import load_json
 
 MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 200_000

@@ -11,7 +11,7 @@ from extender.kubelet.sets import bits_of
 from extender.nri.machine import DRAM, HBM, PMEM, MemoryNode, NriDevice, NriMachine
 from extender.wire.errors import WireError
 from extender.wire.nri_reports import MAX_CPUS, cpu_bits, cpus_of
-from extender.wire.typed import converted, load_json
+from extender.wire.parsing import converted, load_json
 
 MAX_MACHINES: Final = 10_000
 _TYPES: Final = {"DRAM": DRAM, "PMEM": PMEM, "HBM": HBM}

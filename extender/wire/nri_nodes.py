@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from extender.kubelet.caches import Shared
+from extender.kubelet.budget import Shared
 from extender.kubelet.sets import parse_list
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_taking import discover

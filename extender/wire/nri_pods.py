@@ -23,8 +23,7 @@ from extender.nri.objects import (
 )
 from extender.wire.documents import DocumentError, build_documents
 from extender.wire.errors import WireError
-from extender.wire.quantity import parse_milli
-from extender.wire.typed import load_json
+from extender.wire.parsing import load_json, parse_milli
 
 RESOURCES_ANNOTATION: Final = "noderesource.dev/resources"
 DOMAIN: Final = "resource-policy.nri.io"

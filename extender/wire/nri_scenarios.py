@@ -14,7 +14,7 @@ from extender.nri.objects import ContainerDevice, NriPod, QoS, RuntimeResources
 from extender.wire.documents import MAX_VALUES
 from extender.wire.errors import WireError
 from extender.wire.nri_pods import AnnotationBudget, metadata_of, milli_or_none
-from extender.wire.typed import converted
+from extender.wire.parsing import converted
 
 MAX_STEPS_OF_A_SCENARIO: Final = 10_000
 MAX_GLOBS: Final = 256

@@ -16,14 +16,11 @@ import msgspec
 from msgspec import Meta
 
 from extender.replay.pod import Pod
-from extender.wire.deep_json import load_deep_json
 from extender.wire.errors import WireError
-from extender.wire.fields import MAX_TEXT, object_at
+from extender.wire.parsing import MAX_TEXT, converted, load_deep_json, object_at, unix_seconds
 from extender.wire.pods import pod_from_json
 from extender.wire.replies import about
 from extender.wire.scheduler import KubernetesObject, nominated_node_of, priority_of
-from extender.wire.times import unix_seconds
-from extender.wire.typed import converted
 
 NEVER: Final = "Never"
 """The `preemptionPolicy` of a pod that never preempts."""

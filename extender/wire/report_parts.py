@@ -17,8 +17,8 @@ import msgspec
 import orjson
 
 from extender.wire.errors import WireError
-from extender.wire.typed import decoded
-from node_exporter.report import NodeReport, ReportedKubeletConfig, ReportedMachine
+from extender.wire.parsing import decoded
+from node_exporter.report import NodeReport, Problem, ReportedKubeletConfig, ReportedMachine, Severity
 
 NRI: Final = "nri"
 NRI_VERSION: Final = 1
@@ -141,3 +141,11 @@ class ReportParts:
             nri = b"[%b]" % b",".join(bytes(getattr(section, name)) or b"null" for name in _NRI_FIXED)
         fixed = (self._parts.get(name, b"null") for name in ("machine", "kubelet"))
         return hashlib.sha256(b",".join((orjson.dumps([version, dict(rules)]), *fixed, nri))).hexdigest()
+
+
+SOURCE: Final = "extender"
+
+
+def problem(path: str, reason: str, severity: Severity = "warning") -> Problem:
+    """A problem of the field *path* of a report; "": of the whole report."""
+    return Problem(source=SOURCE, path=path, reason=reason, severity=severity)

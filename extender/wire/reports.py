@@ -2,7 +2,7 @@
 
 Rules of this file
 - A report with a value that none of its kind can have is refused as a whole (`WireError`), so that the last good one
-  stays. What its state files hold is never a reason to refuse it (`reported_state`).
+  stays. What its state files hold is never a reason to refuse it (`state_files`).
 - A report with missing parts is accepted, and nothing is guessed. Without a machine, a kubelet configuration or a known
   kubelet version no verdict is possible (`kubelet` None). A manager whose state file is missing, or was written under a
   policy other than the configured one, is `hidden`: only pods that need nothing from it get a verdict. Each gap is
@@ -31,12 +31,10 @@ from extender.replay.creation import NriRuntime
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.nri_nodes import UnknownPolicyError, policy_and_grants
 from extender.wire.nri_reports import NriFacts, read_nri
-from extender.wire.problems import problem
-from extender.wire.report_parts import MAX_PROBLEMS, NRI, ReportParts
-from extender.wire.reported_state import NOTHING_HIDDEN, observed_state
+from extender.wire.parsing import NO_SWITCHES, check_switches, decoded
+from extender.wire.report_parts import MAX_PROBLEMS, NRI, ReportParts, problem
 from extender.wire.scenarios import devices_of, kubelet_config_of, machine_of
-from extender.wire.switches import NO_SWITCHES, check_switches
-from extender.wire.typed import decoded
+from extender.wire.state_files import NOTHING_HIDDEN, observed_state
 from node_exporter.report import (
     SCHEMA_VERSION,
     Heartbeat,

@@ -24,10 +24,8 @@ from extender.kubelet.sets import bits_of, parse_list
 from extender.kubelet.state import Device
 from extender.replay.pod import Pod
 from extender.wire.errors import CapError, WireError, shown
+from extender.wire.parsing import NO_SWITCHES, converted, parse_milli, parse_whole
 from extender.wire.pods import pod_from_json
-from extender.wire.quantity import parse_milli, parse_whole
-from extender.wire.switches import NO_SWITCHES
-from extender.wire.typed import converted
 from node_exporter.report import NumaNode, ReportedDevice, ReportedKubeletConfig, ReportedMachine
 
 MAX_DEVICES: Final = 16_384

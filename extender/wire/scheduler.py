@@ -18,13 +18,11 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from extender.replay.pod import Pod
-from extender.wire.deep_json import load_deep_json
 from extender.wire.errors import WireError, shown
-from extender.wire.fields import Json, integer_at
 from extender.wire.groups import Group, group_of
+from extender.wire.parsing import Json, converted, decoded, integer_at, load_deep_json
 from extender.wire.pods import pod_from_json
 from extender.wire.replies import about
-from extender.wire.typed import converted
 
 KubernetesObject = dict[str, object]
 _Reasons = dict[str, str]
@@ -192,3 +190,37 @@ EXAMPLE_POD: Final[KubernetesObject] = {
     "status": {"phase": "Pending", "qosClass": "Guaranteed"},
 }
 """A pod for the OpenAPI document's examples."""
+
+
+_Name = Annotated[str, Meta(min_length=1, max_length=253)]
+_UID = Annotated[
+    str, Meta(min_length=1, max_length=128, description="A pod recreated under the same name has another UID.")
+]
+
+
+class ExtenderBindingArgs(msgspec.Struct, frozen=True):
+    """What kube-scheduler sends to bind."""
+
+    PodName: _Name
+    PodNamespace: _Name
+    PodUID: _UID
+    Node: _Name
+
+
+class ExtenderBindingResult(msgspec.Struct):
+    """The reply of bind."""
+
+    Error: Annotated[str, about("Why the pod was not bound. Empty if it was.")]
+
+
+_ARGS: Final = msgspec.json.Decoder(ExtenderBindingArgs)
+
+
+def parse_binding(body: bytes) -> ExtenderBindingArgs:
+    """Read the body of a bind request. Raises WireError."""
+    return decoded(_ARGS, body)
+
+
+def binding_reply(error: str) -> bytes:
+    """The reply, with status 200. *error* empty: the pod is bound."""
+    return msgspec.json.encode(ExtenderBindingResult(error))

@@ -19,7 +19,7 @@ from extender.kubelet.verdict import Verdict as KubeletVerdict
 from extender.nri.admission import PlacedContainer
 from extender.replay.alignment import NOTHING, Alignment, PodAlignment
 from extender.replay.creation import placed_by, whole_placements
-from extender.wire.quantity import MOST_UNITS
+from extender.wire.parsing import MOST_UNITS
 from extender.wire.replies import NUMAIds, ReplyBody, about
 
 AlignmentName = Annotated[

@@ -11,8 +11,7 @@ vCPU, and 0.2 % of the guest's memory. It was not compared with the code of any 
 from typing import Final
 
 from extender.wire.errors import WireError, shown
-from extender.wire.fields import Json, object_at, optional_object_at
-from extender.wire.quantity import parse_milli
+from extender.wire.parsing import Json, object_at, optional_object_at, parse_milli
 
 KINDS: Final = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet")
 NOTE: Final = (

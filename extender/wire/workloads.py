@@ -1,25 +1,76 @@
-"""Workloads: a Pod, or an object with a pod template, as the API server would store it.
+"""Workloads: a Pod, or an object with a pod template, as the API server would store it; one, or several in a bundle.
 
 Rules of this file
 - `wire.pods` applies the API server's defaulting that admission depends on. Here the template becomes a pod.
 - An error names its path in the document as it was sent, including the path of the template.
+- Fields of a pod's spec that Kubernetes does not have, such as `resources.limit`, are named. The API server drops such
+  a field or refuses the pod, so that it has no effect. Only the places where a mistake changes an answer are checked.
+- A bundle is a file with several documents, a list, or the output of `helm template`. An object with several pod
+  templates becomes one part for each. Objects without one, such as Services, are skipped and counted by kind.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from extender.replay.pod import Pod
 from extender.wire import virtual_machines
-from extender.wire.demands import unknown_keys
 from extender.wire.errors import WireError, shown
-from extender.wire.fields import Json, object_at, optional_object_at, text_at
 from extender.wire.nri_annotations import annotation_faults
+from extender.wire.parsing import Json, object_at, optional_object_at, text_at
 from extender.wire.placement_rules import PlacementRules, placement_rules_from_json
-from extender.wire.pods import pod_from_json
-from extender.wire.templates import find_templates
-from extender.wire.unknown_fields import unknown_fields
+from extender.wire.pods import pod_from_json, unknown_keys
+from extender.wire.templates import find_templates, only
+
+MAX_FOUND: Final = 20
+MAX_NAME: Final = 64
+_SPEC: Final = frozenset({
+    "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
+    "enableServiceLinks", "ephemeralContainers", "evictionResponders", "hostAliases", "hostIPC", "hostNetwork",
+    "hostPID", "hostUsers", "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName",
+    "nodeSelector", "os", "overhead", "preemptionPolicy", "priority", "priorityClassName", "readinessGates",
+    "resourceClaims", "resources", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates",
+    "schedulingGroup", "securityContext", "serviceAccount", "serviceAccountName", "setHostnameAsFQDN",
+    "shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints",
+    "volumes", "workloadRef",
+})  # fmt: skip
+_CONTAINER: Final = frozenset({
+    "args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name", "ports",
+    "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules", "securityContext",
+    "startupProbe", "stdin", "stdinOnce", "terminationMessagePath", "terminationMessagePolicy", "tty", "volumeDevices",
+    "volumeMounts", "workingDir",
+})  # fmt: skip
+_RESOURCES: Final = frozenset(("claims", "limits", "requests"))
+
+
+def unknown_fields(spec: Json) -> tuple[str, ...]:
+    """The unknown fields of a pod's spec, one sentence each, at most `MAX_FOUND`."""
+    return tuple(islice(_unknown(spec), MAX_FOUND))
+
+
+def _unknown(spec: Json) -> Iterator[str]:
+    yield from _among(spec, _SPEC, "spec")
+    yield from _among(spec.get("resources"), _RESOURCES, "spec.resources")
+    for key in ("initContainers", "containers"):
+        containers = spec.get(key)
+        for i, container in enumerate(containers if isinstance(containers, list) else ()):
+            path = f"spec.{key}[{i}]"
+            yield from _among(container, _CONTAINER, path)
+            if isinstance(container, dict):
+                yield from _among(container.get("resources"), _RESOURCES, f"{path}.resources")
+
+
+def _among(value: object, known: frozenset[str], path: str) -> Iterator[str]:
+    for name in value if isinstance(value, dict) else ():
+        if name not in known:
+            shown = str(name)[:MAX_NAME]
+            near = get_close_matches(shown, known, n=1, cutoff=0.6)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield f"{path}.{shown} is not a field of Kubernetes, and was ignored{hint}"
+
 
 MAX_REPLICAS: Final = 2**31 - 1
 _TEMPLATE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -178,3 +229,73 @@ def _count(value: object, path: str) -> int:
 
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path and key else path or key
+
+
+MAX_PARTS: Final = 10_000
+MAX_OBJECTS: Final = 10_000
+MAX_NESTED: Final = 4
+
+
+class BundlePart(NamedTuple):
+    """An object with one pod template, and its path in the input; empty: it is the whole input."""
+
+    document: dict[str, object]
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The parts in order, and how many objects without a pod template were skipped, by kind."""
+
+    parts: tuple[BundlePart, ...]
+    passed_over: Mapping[str, int]
+
+
+def bundle_of(documents: Sequence[object]) -> Bundle:
+    """The workloads in *documents*.
+
+    Raises:
+        WireError: there is none, there are too many, or a document is not an object.
+    """
+    parts: list[BundlePart] = []
+    passed_over: Counter[str] = Counter()
+    for path, document in _objects(documents):
+        kind = document.get("kind") or "Pod"
+        if not isinstance(kind, str) or kind in KNOWN_KINDS:
+            parts.append(BundlePart(document, path))
+        else:
+            try:
+                templates = find_templates(document)
+            except WireError as error:
+                raise error.below(path) from None
+            parts += [BundlePart(dict(only(document, each, templates)), path) for each in templates]
+            if not templates:
+                passed_over[kind[:64]] += 1
+        if len(parts) > MAX_PARTS:
+            raise WireError("", f"more than {MAX_PARTS:,} workloads")
+    if not parts:
+        kinds = ", ".join(sorted(passed_over)) or "nothing"
+        raise WireError("", f"there is no pod and nothing with a pod template: {kinds}")
+    return Bundle(tuple(parts), dict(passed_over))
+
+
+def _objects(documents: Sequence[object]) -> Iterator[tuple[str, dict[str, object]]]:
+    """Every object and its path, with lists expanded."""
+    single = len(documents) == 1
+    stack = [("" if single else f"documents[{i}]", each, 0) for i, each in reversed(list(enumerate(documents)))]
+    count = 0
+    while stack:
+        path, value, depth = stack.pop()
+        count += 1
+        if count > MAX_OBJECTS:
+            raise WireError("", f"more than {MAX_OBJECTS:,} objects")
+        if not isinstance(value, dict):
+            raise WireError(path, f"{shown(value)} is not an object")
+        items = value.get("items")
+        if str(value.get("kind") or "").endswith("List") and isinstance(items, list):
+            if depth >= MAX_NESTED:
+                raise WireError(path, f"lists within lists more than {MAX_NESTED} deep")
+            here = f"{path}.items" if path else "items"
+            stack += [(f"{here}[{i}]", item, depth + 1) for i, item in reversed(list(enumerate(items)))]
+        else:
+            yield path, value

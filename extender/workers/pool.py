@@ -24,14 +24,13 @@ from extender.answers.question import (
     WorkerDiedError,
 )
 from extender.answers.snapshot import Snapshot
-from extender.cluster.errors import UnknownNodeError
-from extender.cluster.node import NodeRecord
+from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import LookUp
-from extender.replay.demand import Demand
+from extender.replay.pod import Demand
 from extender.scheduling.judge import Judge
-from extender.scheduling.preemption.budgets import DisruptionBudget
+from extender.scheduling.victims import DisruptionBudget
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError
 from extender.workers.frames import HEADER, QuestionStart, ReplyFrame, WorkerSettings, frame

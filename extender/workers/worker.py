@@ -33,11 +33,10 @@ import orjson
 from extender.answers.answering import answer
 from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
-from extender.cluster.errors import UnknownNodeError
+from extender.cluster.node import UnknownNodeError
 from extender.observability.logs import REQUEST_ID, set_up_logging
 from extender.scheduling.judge import Judge, make_judge
-from extender.scheduling.ranking.strategies import make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.wire.errors import WireError
 from extender.workers.frames import HEADER, Control, QuestionStart, ReplyFrame, WorkerSettings, frame
 

@@ -21,10 +21,9 @@ from extender.kube.pods import PodDecoder
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.preemption.budgets import DisruptionBudget
-from extender.scheduling.ranking.strategies import make_strategy
-from extender.scheduling.ranking.weights import Weights
-from extender.wire.label_selectors import LabelRequirement
+from extender.scheduling.ranking.strategies import Weights, make_strategy
+from extender.scheduling.victims import DisruptionBudget
+from extender.wire.placement_rules import LabelRequirement
 from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
 

@@ -11,20 +11,16 @@ from hypothesis import strategies as st
 
 from extender.api.scheduler import SchedulerEndpoints
 from extender.app import make_service
-from extender.cluster.errors import UnknownNodeError
-from extender.cluster.events import PodForgotten, PodGone, PodSeen
-from extender.cluster.node import Observation
-from extender.cluster.node_class import NodeClass
-from extender.cluster.watching import Watching
+from extender.cluster.events import PodForgotten, PodGone, PodSeen, Watching
+from extender.cluster.node import Observation, UnknownNodeError
 from extender.config.settings import Settings
 from extender.replay.pod import Pod
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
 from extender.scheduling.cache import MAX_COLUMNS
-from extender.scheduling.cached_judge import MAX_AT_ONCE
-from extender.scheduling.candidates import Candidates
-from extender.scheduling.feasibility import PASSED
+from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.objections import PASSED
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.pods import pod_from_json
@@ -116,10 +112,8 @@ class World:
     def rank(self, names: Sequence[str], cpus: int) -> None:
         """One prioritize call, held against the score of each node."""
         document, pod = self.pod(cpus)
-        judged = self.judged(pod, names)
-        by_id = {number: judged[name] for number, name in enumerate(names)}
-        candidates = Candidates.of(list(names), [NodeClass(id=number) for number in by_id])
-        expected = score_nodes(candidates, by_id) if cpus else [MAX_SCORE] * len(names)
+        judged = self.judged(pod, names, self.service.judging.ranking)
+        expected = score_nodes([judged[name] for name in names]) if cpus else [MAX_SCORE] * len(names)
 
         reply = ask(self.calls_of.prioritize, args_of(document, *names))
 
@@ -131,10 +125,11 @@ class World:
         document["status"]["qosClass"] = "Guaranteed" if cpus else "Burstable"
         return document, pod_from_json(document)
 
-    def judged(self, pod: Pod, names: Sequence[str]) -> dict[str, Judgement]:
+    def judged(self, pod: Pod, names: Sequence[str], by: CachedJudge | None = None) -> dict[str, Judgement]:
         shape = PodShape(replace(pod, uid=SHAPE_UID))
         classes = classes_at(self.service.known.nodes, names, self.clock())
-        return {name: self.service.judging.judge(shape, each) for name, each in zip(names, classes, strict=True)}
+        judge = (by or self.service.judging).judge
+        return {name: judge(shape, each) for name, each in zip(names, classes, strict=True)}
 
     def check_the_past(self) -> None:
         """Metrics count every answer, and decisions tell each call as it was."""
@@ -145,7 +140,7 @@ class World:
         assert {key: count for key, count in counted.items() if count} == dict(self.counts)
         for uid, judged in self.predicted.items():
             (call,) = self.service.records.decisions.of_pod(uid)
-            assert {name: j for j, names in call.by_judgement() for name in names} == judged
+            assert {name: j for j, names in call.by_judgement().items() for name in names} == judged
 
 
 def _report(name: str, which: int, sequence: int) -> Observation:

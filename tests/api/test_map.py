@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from extender.api.nodes.map_models import ClusterMap
+from extender.api.nodes.map import ClusterMap
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext

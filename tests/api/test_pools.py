@@ -7,7 +7,7 @@ import orjson
 import pytest
 from starlette.testclient import TestClient
 
-from extender.api.nodes.map_models import ClusterMap
+from extender.api.nodes.map import ClusterMap
 from extender.api.nodes.models import NodeDetail, NodeIndex
 from extender.api.service import Service
 from extender.app import make_app, make_service

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from extender.answers.capacity import CapacityReply, NodeCapacity, PlanEnd
 from extender.answers.what_if import WhatIfReply
 from extender.api.questions.machines import MachineIndex
-from extender.api.records.decision_models import DecisionIndex, PodDecision
+from extender.api.records.decisions import DecisionIndex, PodDecision
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
@@ -303,13 +303,13 @@ def test_decisions_are_bounded_by_calls_and_by_names() -> None:
     log = DecisionLog(max_calls=3, max_names=10 + three)
 
     for i, pod in enumerate(pods):
-        log.note(Call("filter", pod, b"[]", 2, float(i), None, {}))
+        log.note(Call("filter", pod, b"[]", 2, float(i)))
     assert (len(log), log.forgotten) == (3, 3)
     assert [calls[0].pod.name for calls in log.newest(10)] == ["p5", "p4", "p3"]
 
-    log.note(Call("filter", pods[0], b"[]", 11 + three, 9.0, None, {}))
+    log.note(Call("filter", pods[0], b"[]", 11 + three, 9.0))
     assert len(log) == 1
-    log.note(Call("prioritize", pods[0], b"[]", 1, 10.0, None, {}))
+    log.note(Call("prioritize", pods[0], b"[]", 1, 10.0))
     assert [call.verb for call in log.of_pod(pods[0].uid)] == ["prioritize"]
     assert log.of_pod("nobody") == []
 

@@ -23,9 +23,8 @@ from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.ranking.strategies import make_strategy
-from extender.scheduling.ranking.weights import Weights
-from extender.scheduling.totals import node_allocatable
+from extender.scheduling.node_totals import node_allocatable
+from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.wire.workloads import workload_from_json
 from tests.bench.states import own_states, shared_states
 from tests.reports import pod_of

@@ -26,7 +26,6 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.features.claims.devices import DynamicDevices, PublishedDevices
 from extender.features.claims.ranking import ClaimRanking
-from extender.observability.scheduler_metrics import SchedulerMetrics
 from extender.questions.dynamic_devices import DynamicDevice
 from extender.scheduling.objections import Objector
 from extender.scheduling.prioritize import Prioritize
@@ -56,9 +55,7 @@ async def measure(count: int, console: Console) -> None:
         devices.set_slice(name, published)
     devices.complete = True
     ranking = ClaimRanking(devices, asyncio.to_thread, clock=service.clock)
-    effects = Effects(
-        clock=service.clock, sleep=asyncio.sleep, offload=asyncio.to_thread, metrics=SchedulerMetrics(service.metrics)
-    )
+    effects = Effects(clock=service.clock, sleep=asyncio.sleep, offload=asyncio.to_thread, metrics=service.metrics)
     shared = SharedParts(known=service.known, judge=service.judging, records=service.records, effects=effects)
     asked: Sequence[list[Objector]] = ([], [ranking])
     off, on = (Prioritize(60, replace(shared, objectors=each)) for each in asked)  # the judgements are shared

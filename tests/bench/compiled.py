@@ -30,8 +30,7 @@ from extender.questions.capacity import Capacity
 from extender.questions.what_if import what_if
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.ranking.strategies import make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.wire.workloads import workload_from_json
 from tests.bench.capacity import subjects_of
 from tests.bench.replay import half_full, kubelet_of, machine_of, pod_request

@@ -40,14 +40,12 @@ from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.alike import alike
 from extender.scheduling.cache import Judgements
 from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge
 from extender.scheduling.judgement import Judgement, UncertaintyPolicy
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
-from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
-from extender.scheduling.ranking.weights import Weights
-from extender.scheduling.replays import judge_all
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
+from extender.scheduling.replays import alike, judge_all
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import devices_from_json, kubelet_config_from_json, machine_from_json
 

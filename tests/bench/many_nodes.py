@@ -32,9 +32,8 @@ from rich.table import Table
 from extender.api.reports import ReportEndpoints
 from extender.api.scheduler import SchedulerEndpoints
 from extender.app import make_app, make_service, set_up_collector
-from extender.cluster.events import PodTerminating
+from extender.cluster.events import PodTerminating, Watching
 from extender.cluster.store import CATCH_UP
-from extender.cluster.watching import Watching
 from extender.config.settings import Settings
 from extender.identity import EVERYTHING
 from tests.bench.filter_http import node_names

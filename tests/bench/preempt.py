@@ -27,10 +27,9 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.running_pods import NodePods, RunningPod
-from extender.scheduling.ranking.strategies import STRATEGIES, least_numa, make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights, least_numa, make_strategy
 from extender.scheduling.replays import judge_all
+from extender.scheduling.victims import NodePods, RunningPod
 from extender.wire.pods import pod_from_json
 from extender.wire.preemption import Proposal
 from tests.reports import pod_of, sample

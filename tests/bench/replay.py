@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.kubelet.admission import admit
-from extender.kubelet.families import universe
 from extender.kubelet.hints import Hints, merge
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import universe
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.wire.pods import pod_from_json

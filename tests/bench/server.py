@@ -11,9 +11,10 @@ import orjson
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-from extender.app import make_app, make_server, make_service, set_up_collector
+from extender.app import make_app, make_service, set_up_collector
 from extender.config.settings import Settings
 from extender.identity import EVERYTHING
+from extender.runtime.server import make_server
 from tests.bench.filter_http import HOLD_SECONDS
 
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from extender.cluster.events import BindingInDoubt, PodForgotten, PodGone, PodSeen, PodTerminating
+from extender.cluster.events import BindingInDoubt, PodForgotten, PodGone, PodSeen, PodTerminating, Watching
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
-from extender.cluster.watching import Watching
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState

@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.cluster.events import PodFinished, PodForgotten, PodGone, PodRefused, PodSeen, PodTerminating
+from extender.cluster.events import (
+    AdmissionResult,
+    PodFinished,
+    PodForgotten,
+    PodGone,
+    PodRefused,
+    PodSeen,
+    PodTerminating,
+    SettledPod,
+    Watching,
+)
 from extender.cluster.node import NodeRecord
 from extender.cluster.pod_tracker import Timeouts
-from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.cluster.store import NodeStore
-from extender.cluster.watching import Watching
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState

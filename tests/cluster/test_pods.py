@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.nominations import DELETE_SECONDS, KEEP_SECONDS
-from extender.cluster.pods import MAX_DEFERRALS, OFFER_SECONDS, SEEN_SECONDS, KnownPod, PodRegistry
+from extender.cluster.pods import (
+    DELETE_SECONDS,
+    KEEP_SECONDS,
+    MAX_DEFERRALS,
+    OFFER_SECONDS,
+    SEEN_SECONDS,
+    KnownPod,
+    PodRegistry,
+)
 from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of

@@ -14,14 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster import projection as projections
-from extender.cluster.events import PodSeen
+from extender.cluster.events import PodSeen, Watching
 from extender.cluster.ledger import EMPTY, assume, terminate
 from extender.cluster.node_class import ClassTable
 from extender.cluster.projection import ProjectionInput, project
 from extender.cluster.steps import ElsewhereError, Steps
 from extender.cluster.store import NodeStore
-from extender.cluster.watching import Watching
-from extender.intake.report import observation_of
+from extender.intake import observation_of
 from extender.kubelet.admission import admit, release_pods
 from extender.kubelet.budget import Budget
 from extender.kubelet.kubelet import Kubelet

@@ -5,9 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.name_table import NO_SLOT, NameTable
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
-from extender.cluster.snapshot import PART, ClassIndex
+from extender.cluster.snapshot import NO_SLOT, PART, ClassIndex, NameTable
 
 ONE, OTHER = (replace(UNKNOWN, id=i) for i in (1, 2))
 

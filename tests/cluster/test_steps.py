@@ -10,17 +10,14 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from extender.cluster.events import PodFinished, PodRefused
+from extender.cluster.events import PodFinished, PodRefused, SettledPod, Watching
 from extender.cluster.ledger import EMPTY as NOTHING
 from extender.cluster.ledger import Ledger, assume, see
 from extender.cluster.node import Observation
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.projection import Projection, ProjectionInput, project
-from extender.cluster.search_bounds import MAX_STEPS
-from extender.cluster.settled_pod import SettledPod
-from extender.cluster.steps import Steps
+from extender.cluster.steps import MAX_STEPS, Steps
 from extender.cluster.store import NodeStore
-from extender.cluster.watching import Watching
 from extender.kubelet.admission import admit
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.resolve import resolve

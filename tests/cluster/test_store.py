@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
-from extender.cluster.node import Observation
+from extender.cluster.events import Watching
+from extender.cluster.node import ClusterFullError, Observation, OutdatedError, UnknownNodeError
 from extender.cluster.node_class import UNKNOWN, ClassTable
 from extender.cluster.store import CATCH_UP, NodeStore
-from extender.cluster.watching import Watching
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.verdict import Provider
-from extender.replay import layout
+from extender.replay import free_amounts
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
 from tests.cluster.reading import classes_at
@@ -74,7 +73,7 @@ def test_a_class_goes_with_its_last_node_and_its_id_is_not_used_again() -> None:
 def test_an_equal_kubelet_is_compared_once_and_its_layout_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     kubelet, other = sample().kubelet, replace(sample().kubelet)
     counts: Counter[str] = Counter()
-    identity_of, cores_of = vars(Kubelet)["identity"], layout._cores
+    identity_of, cores_of = vars(Kubelet)["identity"], free_amounts._cores
 
     def identity(self: Kubelet) -> object:
         counts["identity"] += 1
@@ -85,10 +84,10 @@ def test_an_equal_kubelet_is_compared_once_and_its_layout_computed_once(monkeypa
         return cores_of(machine)
 
     monkeypatch.setattr(Kubelet, "identity", property(identity))
-    monkeypatch.setattr(layout, "_cores", cores)
+    monkeypatch.setattr(free_amounts, "_cores", cores)
     table = ClassTable()
     held = [table.hold(kubelet, PossibleStates((node.state,)), frozenset(), stale=False) for node in (EMPTY, BUSY) * 5]
-    assert layout.layout_of(kubelet) is held[0].layout
+    assert free_amounts.layout_of(kubelet) is held[0].layout
     assert counts == {"identity": 1, "cores": 1}
 
     assert table.hold(other, PossibleStates((EMPTY.state,)), frozenset(), stale=False) is held[0]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from extender.api.service import Service
-from extender.scheduling.totals import ALIGNED
+from extender.scheduling.node_totals import ALIGNED
 from tests.contract.kube_scheduler import CHECKED, FILTERED, UNCHECKED, WAITS, KubeScheduler
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer

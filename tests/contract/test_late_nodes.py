@@ -22,8 +22,7 @@ from extender.scheduling import cached_judge
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Judgement, Trouble, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.strategies import make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.scheduling.reasons import RefusalReason
 from tests.contract.live import Client
 from tests.reports import args_of, pod_of, report_of, sample

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, Info
 
 from extender.observability.metrics import Metrics
 from extender.observability.node_metrics import NodeMetrics
@@ -17,6 +17,10 @@ Row = tuple[str, str, tuple[str, ...], str]
 _HEAD: Final = """# Metrics of the extender
 
 Scraped at `/metrics`. Written by `python -m tests.docs.metrics_page`; a test compares it with the code.
+
+Counters whose label values are all known have every series from the start, at 0, so that `increase` sees the first
+event. Those of `numa_extender_predictions_total` that count disagreements start at 0 at the first scrape after a node
+of that policy, scope and version reported. The usual `process_*` metrics of the process are there too.
 
 | family | type | labels | meaning |
 |---|---|---|---|
@@ -36,10 +40,11 @@ Everything is computed from counts, without a replay.
 def rows(metrics: Metrics | NodeMetrics) -> Iterator[Row]:
     """Every family, in the order of its declaration."""
     for metric in vars(metrics).values():
-        if isinstance(metric, Counter | Gauge | Histogram):
+        if isinstance(metric, Counter | Gauge | Histogram | Info):
             family = next(iter(metric.describe()))
-            name = family.name + ("_total" if family.type == "counter" else "")
-            yield name, family.type, tuple(metric._labelnames), family.documentation
+            name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+            labels = ("version",) if family.type == "info" else tuple(metric._labelnames)
+            yield name, "gauge" if family.type == "info" else family.type, labels, family.documentation
 
 
 def page() -> str:

@@ -20,8 +20,8 @@ from typing import Any
 import orjson
 import yaml
 
-from extender.scheduling.preemption.budgets import DisruptionBudget
-from extender.wire.label_selectors import LabelRequirement
+from extender.scheduling.victims import DisruptionBudget
+from extender.wire.placement_rules import LabelRequirement
 from tests.drill.api import Api
 from tests.drill.extender import SimExtender
 from tests.drill.node import Exporter

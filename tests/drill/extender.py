@@ -8,14 +8,14 @@ from typing import Any
 
 from extender.api.service import Service
 from extender.app import make_app, make_service
-from extender.cluster.watching import Watching
+from extender.cluster.events import Watching
 from extender.config.settings import Settings
 from extender.features.groups.feed import GroupFeed
-from extender.features.preemption.nominated_feed import NominatedPod, apply_nominated, decode_nominated
+from extender.features.preemption.nominated import NominatedPod, apply_nominated, decode_nominated
 from extender.features.preemption.running import WatchedPods
 from extender.features.siblings.siblings import Siblings
 from extender.identity import EVERYTHING
-from extender.intake.profiles import read_profiles
+from extender.intake import read_profiles
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed, Refused
 from extender.kube.node_context import WatchedSurroundings
@@ -24,7 +24,7 @@ from extender.kube.pods import PodDecoder, PodRecord
 from extender.questions.node_context import WatchedPod
 from extender.scheduling.binder import GatedBinder, Unelected
 from extender.scheduling.judgement import Action
-from extender.scheduling.preemption.budgets import DisruptionBudget
+from extender.scheduling.victims import DisruptionBudget
 from tests.drill.api import Api, Binds, Event, Watcher
 from tests.drill.machines import GROUP_LABEL
 from tests.features.groups.gang_world import gangs_of

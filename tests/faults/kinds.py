@@ -18,7 +18,7 @@ import orjson
 
 import extender.kube
 from extender.features.groups.feed import sized_objects
-from extender.features.preemption.nominated_feed import decode_nominated
+from extender.features.preemption.nominated import decode_nominated
 from extender.kube.pods import PodDecoder
 from extender.kube.source import ObjectReader, Source
 from extender.kube.unread import UnreadObjects

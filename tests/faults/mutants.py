@@ -66,10 +66,10 @@ def mirror_pods_stay() -> None:
 
 def projections_take_what_they_take() -> None:
     """A change of a node is followed to its end, on the event loop."""
-    from extender.cluster import search_bounds
+    from extender.cluster import steps
 
-    _put(search_bounds, SEARCH_STEPS=10**12, LAST_STEPS=10**12, LOOP_STEPS=10**12, LOOP_STEPS_OF_ALL=10**12)
-    _put(search_bounds, MAX_STEPS_OF_ONE=10**9, MAX_WEIGHT=10**12)
+    _put(steps, SEARCH_STEPS=10**12, LAST_STEPS=10**12, LOOP_STEPS=10**12, LOOP_STEPS_OF_ALL=10**12)
+    _put(steps, MAX_STEPS_OF_ONE=10**9, MAX_WEIGHT=10**12)
 
 
 def globs_are_free() -> None:
@@ -91,10 +91,10 @@ def globs_are_free() -> None:
 
 def caches_keep_large_values() -> None:
     """Caches count what they keep, whatever its size, and no part of a report is too large."""
-    from extender.kubelet import caches
+    from extender.kubelet import budget
     from extender.wire import nri_reports
 
-    _put(caches, WeakValueDictionary=dict)
+    _put(budget, WeakValueDictionary=dict)
     _put(nri_reports, MAX_CONFIG_BYTES=1 << 30)
 
 
@@ -141,9 +141,9 @@ def caches_of_a_cpu_may_repeat() -> None:
 
 def the_newest_sibling_answers() -> None:
     """A new node is judged as the newest one of its kind."""
-    from extender.features.siblings import likeness
+    from extender.features.siblings import siblings
 
-    _put(likeness, model_of=lambda compared: compared[0] if compared else None, excess=lambda *_: "")
+    _put(siblings, model_of=lambda compared: compared[0] if compared else None, excess=lambda *_: "")
 
 
 def every_warning_is_logged() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.intake import report_facts
 from extender.wire.errors import WireError
-from extender.wire.report_facts import report_facts
 from extender.wire.reports import read_report
 from tests.faults.author import valid_pod
 from tests.faults.declared import Maker

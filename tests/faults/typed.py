@@ -15,15 +15,15 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from extender.wire import checkpoints, nri_scenarios
+from extender.wire import nri_scenarios, state_files
 from node_exporter.report import NodeReport
 
 JSON = Any
 DOCUMENTS: Final[Mapping[str, Any]] = {
     "config": nri_scenarios._Config,
-    "cpu_manager_state": checkpoints._CPUDocument,
-    "memory_manager_state": checkpoints._MemoryDocument,
-    "kubelet_internal_checkpoint": checkpoints._DeviceDocument,
+    "cpu_manager_state": state_files._CPUDocument,
+    "memory_manager_state": state_files._MemoryDocument,
+    "kubelet_internal_checkpoint": state_files._DeviceDocument,
 }
 """The models of documents of other programs, by the field that has them."""
 TEXTS: Final = (

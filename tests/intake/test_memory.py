@@ -8,7 +8,7 @@ import orjson
 
 from extender.cluster.events import PodSeen
 from extender.cluster.store import NodeStore
-from extender.intake.report import observation_of
+from extender.intake import observation_of
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from tests.bench.states import own_states

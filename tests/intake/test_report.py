@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.intake.report import observation_of
+from extender.intake import observation_of
 from extender.samples.nodes import Workload
 from extender.wire.reports import read_report
 from tests.reports import report_of, sample

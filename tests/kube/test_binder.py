@@ -162,7 +162,27 @@ def test_a_server_that_is_not_there_has_done_nothing() -> None:
     outcome = Binder(client).bind(Binding(namespace="default", name="a", uid="u", node_name="n"))
 
     assert isinstance(outcome, NotBound)
-    assert outcome.failure is BindFailure.FAILED
+    assert outcome.failure is BindFailure.AWAY
+
+
+def test_a_server_that_has_just_come_back_may_not_know_our_rights_yet(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    """A kube-apiserver denies everything until it has read the RBAC rules."""
+    now = [0.0]
+    binder = Binder(client, clock=lambda: now[0])
+    binding = waiting(server)
+    server.faults.drop(1, "before", verb="create")
+    assert isinstance(binder.bind(binding), MaybeBound)
+
+    failures = []
+    for seconds in (5.0, 20.0):
+        now[0] = seconds
+        server.faults.fail(1, 403, verb="create")
+        outcome = binder.bind(binding)
+        assert isinstance(outcome, NotBound)
+        failures.append(outcome.failure)
+    assert failures == [BindFailure.AWAY, BindFailure.FAILED]
 
 
 def test_a_server_that_does_not_answer_in_time(server: FakeApiServer, client: KubeClient) -> None:

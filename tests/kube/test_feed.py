@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.events import AdmissionResult, SettledPod
 from extender.cluster.ledger import EMPTY
 from extender.cluster.node import Observation
 from extender.cluster.pods import PodRegistry
-from extender.cluster.settled_pod import AdmissionResult, SettledPod
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.feed import ClusterFeed, Refused

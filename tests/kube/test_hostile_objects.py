@@ -21,9 +21,9 @@ from extender.config.settings import Settings
 from extender.features.claims.feed import CLAIMS, SLICES
 from extender.features.groups.feed import sized_objects
 from extender.features.namespaces.feature import NAMESPACES
-from extender.features.preemption.nominated_feed import NOMINATED
+from extender.features.preemption.nominated import NOMINATED
 from extender.features.preemption.running import BUDGETS
-from extender.features.topologies.feed import TOPOLOGIES
+from extender.features.topologies.feature import TOPOLOGIES
 from extender.kube.access import plain
 from extender.kube.changes import Batch
 from extender.kube.client import KubeClient
@@ -35,8 +35,9 @@ from extender.kube.source import ObjectReader, Source
 from extender.kube.unread import UnreadObjects
 from extender.kube.watch import Watch
 from extender.runtime.connection import ApiConnection
-from extender.wire.deep_json import MAX_CUTS, MAX_DEPTH, UnreadableError, repaired
+from extender.wire.errors import WireError
 from extender.wire.groups import APIS
+from extender.wire.parsing import MAX_CUTS, MAX_DEPTH, repaired
 from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer, Objects
 from tests.kube.watching import QUICK, pod
@@ -343,7 +344,7 @@ def test_a_server_with_a_deep_object_is_listed_and_followed(
     watch = Watch(client, source, Told(source, set()), QUICK)
     watch.start()
     try:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         assert watch.status().objects == 2  # nothing is skipped: what is deep is not what is read
         create("deep-2", deep=True)
         create("honest-2", deep=False)
@@ -372,7 +373,7 @@ def test_a_pod_that_cannot_be_read_is_shown_stays_and_goes(
     with caplog.at_level(logging.WARNING, logger="extender.kube.watch"):
         watch = Watch(client, CHECKED_PODS, take, QUICK)
         watch.start()
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         bad = pod("bad\x1b[31m", "n")
         bad["spec"]["tolerations"] = [{"key": ["a"]}]
         server.pods.create(bad)
@@ -410,7 +411,7 @@ def test_a_pod_named_like_the_uid_of_another_removes_only_itself(server: FakeApi
     server.pods.create(evil)
     watch = Watch(client, CHECKED_PODS, lambda _batch: None, QUICK)
     watch.start()
-    assert watch.wait_synced(PATIENCE_SECONDS)
+    until(lambda: watch.status().synced)
     assert watch.status().objects == 2
     server.pods.delete(uid)
     until(lambda: watch.status().objects < 2)  # not the number of events: a bookmark is one too
@@ -456,7 +457,7 @@ def test_an_object_that_changes_again_and_again_is_logged_once(caplog: pytest.Lo
 def test_what_is_cut_has_a_limit() -> None:
     wide = b'{"a":' * MAX_DEPTH + b",".join([b"[]"] * (MAX_CUTS + 1)) + b"}" * MAX_DEPTH
 
-    with pytest.raises(UnreadableError, match=str(MAX_CUTS + 1)):
+    with pytest.raises(WireError, match=str(MAX_CUTS + 1)):
         repaired(wide)
 
 

@@ -17,7 +17,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.k8s import store as fake_store
 from tests.fakes.k8s.resources import PODS
 from tests.kube.watching import Consumer, followed, pod, truth
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.waiting import until
 
 
 def test_a_pod_costs_less_than_a_kilobyte() -> None:
@@ -41,7 +41,7 @@ def test_churn_leaves_nothing_behind(client: KubeClient, server: FakeApiServer) 
     consumer = Consumer()
 
     with followed(client, consumer) as watch:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         for i in range(2000):
             server.pods.create(pod(f"pod-{i}", "node-a"))
             server.pods.delete(f"pod-{i}")

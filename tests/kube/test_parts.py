@@ -30,7 +30,7 @@ from extender.kube.watch import Watch
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.test_leases import Clock
 from tests.kube.watching import pod
-from tests.waiting import PATIENCE_SECONDS
+from tests.waiting import PATIENCE_SECONDS, until
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20).filter(lambda b: b"\n" not in b)), st.integers(1, 9))
@@ -222,7 +222,7 @@ def test_a_watch_feeds_the_loop_and_stops_with_it(server: FakeApiServer, client:
         handoff = LoopHandoff(asyncio.get_running_loop(), take)
         watch = Watch(client, PODS, handoff)
         watch.start()
-        assert await asyncio.to_thread(watch.wait_synced, PATIENCE_SECONDS)
+        await asyncio.to_thread(until, lambda: watch.status().synced)
         server.pods.create(pod("b", "node-a"))
         await asyncio.wait_for(both.wait(), PATIENCE_SECONDS)
         handoff.close()

@@ -11,7 +11,7 @@ from extender.features.claims.feed import CLAIMS, SLICES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
 from extender.features.namespaces.feature import NAMESPACES
-from extender.features.preemption.nominated_feed import NOMINATED
+from extender.features.preemption.nominated import NOMINATED
 from extender.features.preemption.running import BUDGETS
 from extender.features.requeue.feature import touch
 from extender.kube.access import Access, plain

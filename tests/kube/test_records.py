@@ -11,7 +11,7 @@ from extender.features.preemption.running import decode_budget
 from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.questions.node_context import Taint
-from extender.scheduling.preemption.budgets import DisruptionBudget
+from extender.scheduling.victims import DisruptionBudget
 from extender.wire.pods import pod_from_json
 from tests.kube.watching import pod
 

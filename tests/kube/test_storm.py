@@ -8,7 +8,7 @@ from extender.kube.client import KubeClient
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.k8s.store import Store
 from tests.kube.watching import Consumer, followed, pod, truth
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.waiting import until
 
 STEPS = 600
 
@@ -90,7 +90,7 @@ def test_the_storm_with_lost_state(server: FakeApiServer, client: KubeClient) ->
             for step in range(60):
                 change(server, random, 1000 * round_ + step)
             if round_ % 2:
-                assert watch.wait_synced(PATIENCE_SECONDS)
+                until(lambda: watch.status().synced)
             server.restart(lose_state=True)
         for step in range(60):
             change(server, random, 9000 + step)

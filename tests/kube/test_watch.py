@@ -41,7 +41,7 @@ def test_lists_in_pages_and_then_follows(server: FakeApiServer, client: KubeClie
     consumer = Consumer()
 
     with followed(client, consumer) as watch:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         assert consumer.pods == truth(server)
         assert [len(b.changes) for b in consumer.batches] == [5, 5, 5, 5]
         assert [b.complete for b in consumer.batches] == [False, False, False, True]
@@ -60,7 +60,7 @@ def test_an_empty_cluster_is_told_as_one_complete_batch(client: KubeClient) -> N
     consumer = Consumer()
 
     with followed(client, consumer) as watch:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         assert consumer.batches == [Batch((), complete=True, listed=True)]
 
 
@@ -69,7 +69,7 @@ def test_pods_on_no_node_are_not_sent_until_they_are_bound(server: FakeApiServer
     consumer = Consumer()
 
     with followed(client, consumer) as watch:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         assert consumer.pods == {}
         server.pods.bind("waiting", "node-a")
         until(lambda: len(consumer.pods) == 1)
@@ -84,7 +84,7 @@ def test_a_change_that_we_do_not_keep_is_not_told(server: FakeApiServer, client:
     consumer = Consumer()
 
     with followed(client, consumer) as watch:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         changed = server.pods.patch(
             "steady", {"status": {"podIP": "10.0.0.1"}, "metadata": {"annotations": {"a": "b"}}}
         )
@@ -156,7 +156,7 @@ def test_a_list_whose_snapshot_expires_is_read_in_one_page(server: FakeApiServer
         until(lambda: sum(number for call, number in server.access.calls.items() if call.verb == "list") == 2)
         server.pods.delete("pod-0")
         server.compact()
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         until(lambda: consumer.pods == truth(server))
 
 
@@ -167,7 +167,7 @@ def test_too_many_requests_waits_as_long_as_the_server_says(server: FakeApiServe
     started = time.monotonic()
 
     with followed(client, consumer, settings) as watch:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
 
         assert time.monotonic() - started >= 1.0
 
@@ -180,7 +180,7 @@ def test_refusals_are_lived_through(server: FakeApiServer, client: KubeClient, s
     consumer = Consumer()
 
     with followed(client, consumer) as watch:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         until(lambda: server.open_streams == 1)
         server.pods.create(pod("b", "node-a"))
         until(lambda: consumer.pods == truth(server))
@@ -239,7 +239,7 @@ def test_a_restart_that_keeps_state(server: FakeApiServer, client: KubeClient) -
     consumer = Consumer()
 
     with followed(client, consumer) as watch:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         server.restart(down_seconds=0.1)
         server.pods.delete("pod-1")
         until(lambda: consumer.pods == truth(server))
@@ -253,7 +253,7 @@ def test_a_restart_that_loses_everything(server: FakeApiServer, client: KubeClie
     consumer = Consumer()
 
     with followed(client, consumer) as watch:
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         until(lambda: server.open_streams == 1)
         server.restart(lose_state=True)
         server.pods.create(pod("pod-1", "node-b"))
@@ -340,7 +340,7 @@ def test_a_list_without_a_version_is_not_believed() -> None:
     with scripted(listing(""), listing("3", "a")) as url:
         consumer = Consumer()
         with followed(KubeClient(plain(url)), consumer) as watch:
-            assert watch.wait_synced(PATIENCE_SECONDS)
+            until(lambda: watch.status().synced)
 
             assert set(consumer.pods) == {"a"}
 
@@ -449,7 +449,7 @@ def test_an_outage_is_one_warning_a_minute_and_its_end_one_line(
     with followed(client, Consumer()) as watch:
         until(lambda: watch.status().failures > 5)
         server.faults.clear()
-        assert watch.wait_synced(PATIENCE_SECONDS)
+        until(lambda: watch.status().synced)
         until(lambda: watch.status().failures == 0)
     lines = [(record.levelname, record.getMessage()) for record in caplog.records]
 

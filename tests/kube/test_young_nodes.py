@@ -15,7 +15,7 @@ from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.feed import ClusterFeed
 from extender.kube.nodes import NodeObject, decode_node
 from extender.scheduling.reasons import RefusalReason
-from extender.wire.times import rfc_3339
+from extender.wire.parsing import rfc_3339
 from tests.contract.live import cluster
 from tests.reports import pod_of, report_of, sample
 from tests.waiting import until

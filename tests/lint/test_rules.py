@@ -8,8 +8,8 @@ import pytest
 from extender.__main__ import main
 from extender.cli.lint_knowledge import make_context
 from extender.lint import RULES, Context, Finding, Severity, lint
+from extender.lint.catalogue import found
 from extender.lint.documents import Located, read_documents
-from extender.lint.finding import found
 from extender.wire.errors import WireError
 from tests.lint.building import Case, daemonset, deployment, kubelet, scheduler
 from tests.lint.cases import CASES

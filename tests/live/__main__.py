@@ -10,11 +10,12 @@ import click
 from rich.console import Console
 
 from tests.live import binaries
-from tests.live.cluster import Plan
+from tests.live.cluster import REAL, RESTATED, Plan
 from tests.live.mutants import MUTANTS
 from tests.live.processes import SceneError
 from tests.live.report import Findings, table
-from tests.live.scenes import SCENES
+from tests.live.scenes import SCENES, WITH_REAL_KUBELETS
+from tests.live.whole import machine_trees, namespace
 
 SKIPPED = (
     "live scenes skipped: {}. Get etcd, kube-apiserver and kube-scheduler (tests/live/README.md says how), and name "
@@ -34,21 +35,38 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM)
     "--seconds", type=click.FloatRange(1), help="Mean life of a pod, or length of the quiet; the scene's own."
 )
 @click.option("--mutant", type=click.Choice(list(MUTANTS)), help="A changed extender: a bound must break.")
+@click.option(
+    "--kubelets", type=click.Choice((RESTATED, REAL)), default=RESTATED, show_default=True,
+    help="Real: kubelets' own programs on recorded machines.",
+)  # fmt: skip
+@click.option("--recorded", is_flag=True, help="Restated kubelets on the machines that real ones have.")
 @click.option("--keep-logs", type=click.Path(path_type=Path), help="Copy all logs there at the end.")
-def main(names: tuple[str, ...], keep_logs: Path | None, mutant: str | None, **sizes: float | None) -> None:
+def main(
+    names: tuple[str, ...],
+    keep_logs: Path | None,
+    mutant: str | None,
+    kubelets: str,
+    *,
+    recorded: bool,
+    **sizes: float | None,
+) -> None:
     """Play scenes on real parts; exit code 1 if a bound is broken, 0 if all hold or the programs are not here."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for ending in ENDINGS:
         signal.signal(ending, _interrupt)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        programs = binaries.find()
+        programs = binaries.find(kubelet=kubelets == REAL)
     except binaries.MissingError as error:
         console.print(SKIPPED.format(error), highlight=False)
         return
-    plan = Plan(keep_logs=keep_logs, mutant=mutant or "", **sizes)  # type: ignore[arg-type]
+    lacking = _lacking(kubelets, recorded=recorded)
+    if lacking:
+        console.print(f"live scenes skipped: {lacking}", highlight=False)
+        return
+    plan = Plan(keep_logs=keep_logs, mutant=mutant or "", kubelets=kubelets, recorded=recorded, **sizes)  # type: ignore[arg-type]
     found: list[Findings] = []
-    for name in names or SCENES:
+    for name in names or (WITH_REAL_KUBELETS if kubelets == REAL else SCENES):
         started = time.monotonic()
 
         def say(text: str, name: str = name, started: float = started) -> None:
@@ -69,6 +87,14 @@ def main(names: tuple[str, ...], keep_logs: Path | None, mutant: str | None, **s
         for line in findings.details[:10]:
             console.print(f"  {line}", highlight=False, markup=False)
     sys.exit(not all(findings.ok for findings in found))
+
+
+def _lacking(kubelets: str, *, recorded: bool) -> str:
+    """What real kubelets or recorded machines need and is not here; empty: nothing."""
+    lacking = [machine_trees.missing()] if recorded or kubelets == REAL else []
+    if kubelets == REAL:
+        lacking.append(namespace.cannot())
+    return "; ".join(filter(None, lacking))
 
 
 def _interrupt(*_: object) -> None:

@@ -15,24 +15,27 @@ class MissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """Paths of the programs."""
+    """Paths of the programs. `kubelet` None: not wanted."""
 
     etcd: Path
     kube_apiserver: Path
     kube_scheduler: Path
+    kubelet: Path | None = None
 
 
-def find(environ: Mapping[str, str] = os.environ) -> Binaries:
+def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False) -> Binaries:
     """Each program in the directory `KUBEBUILDER_ASSETS`, or, where it is not there, on `PATH`.
+
+    *kubelet*: it is wanted as well.
 
     Raises:
         MissingError: one or several are in neither.
     """
     assets, path = environ.get("KUBEBUILDER_ASSETS", ""), environ.get("PATH", "")
-    found = {name: shutil.which(name, path=f"{assets}{os.pathsep}{path}" if assets else path) for name in NAMES}
+    names = (*NAMES, "kubelet") if kubelet else NAMES
+    found = {name: shutil.which(name, path=f"{assets}{os.pathsep}{path}" if assets else path) for name in names}
     missing = [name for name, where in found.items() if where is None]
     if missing:
         where = f"in KUBEBUILDER_ASSETS={assets} or on PATH" if assets else "on PATH, and KUBEBUILDER_ASSETS is not set"
         raise MissingError(f"{', '.join(missing)} not found {where}")
-    etcd, apiserver, scheduler = (Path(found[name] or "") for name in NAMES)
-    return Binaries(etcd, apiserver, scheduler)
+    return Binaries(*(Path(found[name] or "") for name in names))

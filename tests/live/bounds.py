@@ -4,13 +4,17 @@ import math
 from collections import Counter
 from typing import Final
 
-from tests.live.load import Round, counted, show_audit
+from tests.live.load import OTHERWISE, PREDICTED, Round, counted, show_audit
 from tests.live.report import Findings
+from tests.live.whole.comparing import OTHER, SAME, compared
 
 ADMITTED: Final = 0.9
 """Of the pods of a load, kubelets admit at least this share. The others end first, or their node does."""
 NOT_PLACED: Final = 0.05
 """Near capacity at most this share of the pods waits longer than the feeder does."""
+REAL_OTHERWISE: Final = 0.05
+"""With real kubelets at most this share of the pods, and of the containers, gets other CPUs than predicted. A kubelet
+releases what an ended pod held when it admits the next one, and may know of the end before its status says so."""
 UNFORESEEN: Final = 0.03
 """At most this share may be refused by the first list of a kubelet that nobody could know to have stopped."""
 
@@ -45,8 +49,23 @@ def show_load(
     late, patience = found.fed.given_up, found.fed.patience_seconds
     what = f"not placed within {patience:.0f} s; seconds of the others, median and highest{whose}"
     findings.must(what, f"{late}; {found.bind_times}", f"at most {most}", ok=late <= most)
-    show_audit(findings, audit, pods)
+    show_audit(findings, audit, pods, share_otherwise=REAL_OTHERWISE if found.given else OTHERWISE)
+    if found.given:
+        show_given(findings, found)
     findings.details += found.tally.refusals
+
+
+def show_given(findings: Findings, found: Round) -> None:
+    """What the runtime was told to give to containers, against the predictions written into the pods."""
+    counts, lines = compared(found.entries, found.given)
+    total = counts.total()
+    least, most = math.ceil(PREDICTED * total), math.floor(REAL_OTHERWISE * total)
+    what, bound = "containers, by what the runtime was told", f"at least {least} as predicted, at most {most} otherwise"
+    ok = counts[SAME] >= least > 0 and counts[OTHER] <= most
+    findings.must(what, counted(counts), bound, ok=ok)
+    refused = found.refused_reports
+    findings.must("reports of kubelets that the extender refused", len(refused), "0", ok=not refused)
+    findings.details += [*lines, *refused]
 
 
 def show_without(findings: Findings, found: Round) -> None:

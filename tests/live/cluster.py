@@ -6,16 +6,23 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from tests.live import shapes
 from tests.live.api import Json
 from tests.live.binaries import Binaries
 from tests.live.control_plane import ControlPlane, control_plane
 from tests.live.installing import EXTENDER, install, token
+from tests.live.node import MakeNode
 from tests.live.nodes import Nodes
+from tests.live.restated_node import RestatedNode
 from tests.live.scheduling import Extender, Scheduler
+from tests.live.whole import machine_trees
+from tests.live.whole.node import WholeNode
 
 Say = Callable[[str], None]
+RESTATED, REAL = "restated", "real"
 MEMORY = Path("/dev/shm")
 """Files in memory: etcd need not wait for a disk."""
 OWN = "overlays/second-scheduler"
@@ -26,7 +33,8 @@ OWN = "overlays/second-scheduler"
 class Plan:
     """What is to be played. `nodes`, `pods`, `rounds`, `seconds`: sizes, None: the scene's own.
 
-    `mutant`: the change that the extender has, by its name in `mutants`; empty: none.
+    `mutant`: the change that the extender has, by its name in `mutants`; empty: none. `kubelets`: `RESTATED` or `REAL`.
+    `recorded`: restated kubelets have the machines and the configuration that real ones have.
     """
 
     seed: int = 1
@@ -36,6 +44,8 @@ class Plan:
     seconds: float | None = None
     keep_logs: Path | None = None
     mutant: str = ""
+    kubelets: str = RESTATED
+    recorded: bool = False
 
 
 @dataclass
@@ -71,8 +81,8 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Start everything but kube-scheduler, and wait until the extender knows every node exactly.
 
-    *settings* of the extender, beside those of the recipe. *exporter_arguments* None: push to the first extender.
-    *groups*: of nodes that are alike; None: all nodes differ.
+    *settings* of the extender, beside those of the recipe. With real kubelets it writes what it predicts into each pod.
+    *exporter_arguments* None: push to the first extender. *groups*: of nodes that are alike; None: all nodes differ.
     """
     directory = Path(tempfile.mkdtemp(prefix="nl", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
     logs = directory / "logs"
@@ -87,8 +97,11 @@ def cluster(
         kubeconfig = plane.identities.kubeconfig("extender", plane.url, {"tokenFile": str(secret)})
         shutil.copy(kubeconfig, directory / "extender.kubeconfig")
         count = nodes if plan.nodes is None else plan.nodes
-        kubelets = stack.enter_context(Nodes(plane, directory, logs, count, seed=plan.seed, groups=groups))
+        make = _make_node(binaries, plan)
+        kubelets = stack.enter_context(Nodes(make, plane, directory, logs, count, seed=plan.seed, groups=groups))
         say(f"{count} kubelets are registered and watch their pods")
+        if plan.kubelets == REAL:
+            settings = {"placement_annotations": "on", **settings}
         running = [
             stack.enter_context(Extender(plane, objects, directory, logs, f"extender-{i}", plan.mutant, **settings))
             for i in range(extenders)
@@ -108,6 +121,13 @@ def _schedulers_own(plane: ControlPlane) -> Path:
     certificate, key = plane.identities.client("kube-scheduler", user="system:kube-scheduler")
     files = {"client-certificate": str(certificate), "client-key": str(key)}
     return plane.identities.kubeconfig("scheduler", plane.url, files)
+
+
+def _make_node(binaries: Binaries, plan: Plan) -> MakeNode:
+    if plan.kubelets == REAL:
+        assert binaries.kubelet is not None
+        return partial(WholeNode, program=binaries.kubelet)
+    return partial(RestatedNode, scenarios=machine_trees.scenario if plan.recorded else shapes.scenario)
 
 
 def _remove(directory: Path, logs: Path, keep: Path | None) -> None:

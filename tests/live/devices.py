@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from random import Random
 
 from tests.live.api import MERGE_PATCH, Api, ApiError, Json
-from tests.live.nodes import LiveNode
+from tests.live.node import LiveNode
 from tests.live.workload import PODS
 from tests.oracle.amounts import parse_cpus
 

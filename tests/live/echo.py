@@ -64,7 +64,10 @@ class Echo:
         target = {"apiVersion": "v1", "kind": "Node", "name": args["Node"]}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         path = f"/api/v1/namespaces/{args['PodNamespace']}/pods/{args['PodName']}/binding"
-        answer = await self._api.post(path, json=binding)
+        try:
+            answer = await self._api.post(path, json=binding)
+        except httpx.HTTPError as error:
+            return repr(error)
         return "" if answer.is_success else answer.text
 
 

@@ -10,6 +10,7 @@ from random import Random
 from tests.live.api import Json
 from tests.live.book import Book, Entry
 from tests.live.cluster import Cluster, Say
+from tests.live.node import Given
 from tests.live.processes import Program, until
 from tests.live.report import Findings
 from tests.live.scheduling import Extender
@@ -28,11 +29,16 @@ REPORTED_SECONDS = 1.0
 
 @dataclass
 class Round:
-    """What became of one load."""
+    """What became of one load. `given`: what its containers were created with; empty: there is no runtime.
+
+    `refused_reports`: lines of the exporters' logs.
+    """
 
     fed: Fed
     tally: Tally
     entries: list[Entry] = field(default_factory=list)
+    given: Sequence[Given] = ()
+    refused_reports: Sequence[str] = ()
 
     @property
     def seconds_to_bind(self) -> list[float]:
@@ -104,7 +110,7 @@ def feed(
         mine = [entry for entry in book.entries() if entry.name.startswith(f"{name}-")]
     if faults:
         raise faults[0]
-    return Round(fed, nodes.tally.since(before), mine)
+    return Round(fed, nodes.tally.since(before), mine, nodes.given, nodes.refused_reports())
 
 
 def _guarded(disturb: Disturb | None, enough: threading.Event, faults: list[BaseException]) -> None:
@@ -138,13 +144,13 @@ def counts_of(view: Json | None) -> Counter[str]:
     return counts
 
 
-def show_audit(findings: Findings, audit: Counter[str], pods: int) -> None:
+def show_audit(findings: Findings, audit: Counter[str], pods: int, *, share_otherwise: float = OTHERWISE) -> None:
     """The audit's counts: of half of the pods a prediction came true, and no pod was refused against it.
 
     Almost none was placed otherwise than predicted. Pods without a prediction that was settled are left out.
     """
     shown = ", ".join(f"{name} {count}" for name, count in sorted(audit.items()))
-    least, otherwise = math.ceil(PREDICTED * pods), math.floor(OTHERWISE * pods)
+    least, otherwise = math.ceil(PREDICTED * pods), math.floor(share_otherwise * pods)
     ok = audit["agreed"] >= least > 0 and not audit["false_admit"] and audit["placement"] <= otherwise
     what = "predictions against the kubelets (/v1/audit)"
     bound = f"no false_admit, at least {least} agreed, at most {otherwise} placement"

@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 def refuses_all() -> None:
     """Filter refuses every node."""
-    from extender.scheduling.feasibility import refuse_all
     from extender.scheduling.filter import Filter
+    from extender.scheduling.objections import refuse_all
 
     original = Filter.filter
 
@@ -28,8 +28,8 @@ def refuses_all() -> None:
 def passes_all() -> None:
     """Filter passes every node, and bind checks nothing."""
     from extender.scheduling.bind import Bind
-    from extender.scheduling.feasibility import Filtered
     from extender.scheduling.filter import Filter
+    from extender.scheduling.objections import Filtered
 
     original = Filter.filter
 

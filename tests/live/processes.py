@@ -62,8 +62,8 @@ class Program:
     def kill(self) -> None:
         """SIGKILL, as a crash or the OOM killer."""
         self._told_to_end = self._running
+        self._signal(signal.SIGKILL)
         assert self._running is not None
-        self._running.kill()
         self._running.wait(REAP_SECONDS)
         self.kills += 1
 
@@ -74,10 +74,14 @@ class Program:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self.grace_seconds:
-                self._running.send_signal(signal.SIGTERM)
+                self._signal(signal.SIGTERM)
                 self._running.wait(self.grace_seconds)
-        self._running.kill()
+        self._signal(signal.SIGKILL)
         self._running.wait(REAP_SECONDS)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._running is not None
+        self._running.send_signal(number)
 
     def cpu_seconds(self) -> float:
         """Processor time so far, user and system; 0 if it does not run."""

@@ -14,7 +14,7 @@ import httpx
 
 from tests.live.api import Json
 from tests.live.installing import extender_container
-from tests.live.nodes import Loop
+from tests.live.node import Loop
 from tests.live.scheduling import Extender
 from tests.manifests.rendering import named
 from tests.ports import reserve_port

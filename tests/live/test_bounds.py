@@ -4,21 +4,24 @@ import ast
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
 
 from tests.live.book import Entry
-from tests.live.bounds import show_binds, show_load, show_spared, show_without
+from tests.live.bounds import show_binds, show_given, show_load, show_spared, show_without
 from tests.live.load import Round
 from tests.live.mutants import MUTANTS
+from tests.live.node import Given
 from tests.live.report import Findings
 from tests.live.scenes import SCENES
 from tests.live.scenes.api_restarts import p90, waits_in
 from tests.live.scenes.arrivals import ADMITTED as OF_ARRIVALS
+from tests.live.scenes.jobs import longest_stall
 from tests.live.tally import Tally
+from tests.live.whole.comparing import PLACEMENT
 from tests.live.workload import Fed, simple_pod
 
 
@@ -150,6 +153,7 @@ CIRCUMSTANCES: Final = {
     "nodes, seconds of quiet",
     "pods, rounds",
     "rounds",
+    "seconds without a server: ours; echo",
 }
 
 
@@ -170,5 +174,29 @@ def test_waits_of_a_fault_are_those_of_the_pods_that_met_it() -> None:
 
     before, during, after = entry(0, 9), entry(9, 11), entry(31, 32)
     never = entry(15, None, 60)
-    assert waits_in([before, during, after, never], [(10.0, 30.0)]) == [2, 45]
+    assert waits_in([before, during, after, never], [(10.0, 10.5, 30.0)]) == [1.5, 45]
     assert p90([float(each) for each in range(11)]) == 9
+
+
+def test_a_queue_stalls_while_a_pod_waits_and_nothing_is_bound() -> None:
+    def entry(created: float, bound: float | None) -> Entry:
+        return Entry({}, created, bound_at=bound)
+
+    assert longest_stall([entry(0, 1), entry(0, 5), entry(3, 6)]) == 4
+    assert longest_stall([entry(0, 1), entry(20, 22), entry(0, None)]) == 2
+    assert longest_stall([]) == 0
+
+
+def test_what_containers_were_given_and_refused_reports_are_bounded() -> None:
+    said = '{"certainty":"exact","containers":{"c0":{"cpus":"1-2","memory":[]}}}'
+    entries = [Entry({"metadata": {"uid": str(i), "annotations": {PLACEMENT: said}}}, 0.0) for i in range(50)]
+
+    def judged(*given: str, refused_reports: Sequence[str] = ()) -> set[str]:
+        findings = Findings("recorded")
+        told = [Given("default", f"p{i}", str(i), "c0", cpus, "") for i, cpus in enumerate(given)]
+        show_given(findings, Round(Fed(50), Tally(), entries, told, refused_reports))
+        return {row.what.split(" ")[0].strip(",") for row in findings.rows if not row.ok}
+
+    assert judged(*["1-2"] * 48, *["2-3"] * 2) == set()
+    assert judged(*["1-2"] * 47, *["2-3"] * 3) == {"containers"}
+    assert judged("1-2", refused_reports=["node-00: publishing failed outcome=refused"]) == {"reports"}

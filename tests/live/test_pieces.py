@@ -19,7 +19,7 @@ from tests.live.api import Api, AsyncApi, Json, collection
 from tests.live.front import Files, Front
 from tests.live.identity import Identities
 from tests.live.kubelet import LiveKubelet
-from tests.live.nodes import Loop
+from tests.live.node import Loop
 from tests.live.processes import Program, SceneError
 from tests.live.scenes import SCENES
 from tests.live.scheduling import scheduler_configuration

@@ -70,7 +70,8 @@ def test_versions_are_pinned() -> None:
     pinned = {
         line.partition("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()
     }
-    needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["tracing"]]
+    extras = PROJECT["optional-dependencies"]
+    needed = [*PROJECT["dependencies"], *extras["server"], *extras["exporter"], *extras["tracing"]]
     wanted = {re.split(r"[\[<>=~; ]", d)[0].lower().replace("_", "-") for d in needed}
     assert wanted <= pinned
     for text in TEXTS.values():
@@ -79,7 +80,7 @@ def test_versions_are_pinned() -> None:
 
 def test_the_extender_s_image_can_trace() -> None:
     (installed,) = re.findall(r"install --no-compile \\\n +(.*) \\\n", TEXTS["numa-extender"])
-    assert installed.startswith('"numa-extender[tracing] @ file://')
+    assert installed.startswith('"numa-extender[server,tracing] @ file://')
 
 
 def test_the_exporter_s_image_has_what_the_exporter_imports() -> None:

@@ -6,7 +6,8 @@ import sys
 import orjson
 import pytest
 
-from extender.observability.logs import REQUEST_ID, FaultLog, FewWarnings, JSONFormatter, TextFormatter, request_id_from
+from extender.api.access.request_log import _request_id
+from extender.observability.logs import REQUEST_ID, FaultLog, FewWarnings, JSONFormatter, TextFormatter
 
 
 def record(message: str, *arguments: object, failed: bool = False) -> logging.LogRecord:
@@ -21,15 +22,15 @@ def record(message: str, *arguments: object, failed: bool = False) -> logging.Lo
 
 @pytest.mark.parametrize("proposed", ["a", "0123-abc_.:/+=", "x" * 128])
 def test_a_plain_id_of_the_caller_is_taken_over(proposed: str) -> None:
-    assert request_id_from(proposed) == proposed
+    assert _request_id(proposed) == proposed
 
 
 @pytest.mark.parametrize("proposed", [None, "", "x" * 129, "a b", "a\nb", 'a"b', "é", "a\x00"])
 def test_any_other_is_replaced(proposed: str | None) -> None:
-    first, second = request_id_from(proposed), request_id_from(proposed)
+    first, second = _request_id(proposed), _request_id(proposed)
 
     assert first != second
-    assert request_id_from(first) == first
+    assert _request_id(first) == first
 
 
 def test_text_is_one_line_whatever_was_sent() -> None:

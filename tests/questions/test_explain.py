@@ -20,8 +20,7 @@ from extender.samples.machines import GPU, Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.ranking.strategies import make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.wire.pods import pod_from_json
 from extender.wire.verdicts import container_placements
 from extender.wire.workloads import workload_from_json

@@ -14,8 +14,7 @@ from extender.samples.machines import CATALOGUE, GPU
 from extender.samples.nodes import Workload
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
-from extender.wire.questions import HypotheticalNode
-from extender.wire.validation import parse_object
+from extender.wire.questions import HypotheticalNode, parse_object
 from tests.reports import pod_of, report_of, sample
 from tests.subjects import subject_of
 

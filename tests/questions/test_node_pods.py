@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from extender.questions.node_pods import pods_of
-from extender.wire.group_conventions import CONVENTIONS, GROUP
-from extender.wire.groups import group_of
+from extender.wire.groups import CONVENTIONS, GROUP, group_of
 from tests.reports import pod_of, sample
 from tests.subjects import subject_of, watched
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Taint
 from extender.questions.scheduler_checks import check_node
-from extender.scheduling.totals import exceeds
+from extender.scheduling.node_totals import exceeds
 from extender.wire.placement_rules import REQUIRED, placement_rules_from_json
 
 LABELS = {"zone": "a", "gpu": "yes", "size": "7"}

@@ -9,7 +9,8 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state
 from extender.kubelet.verdict import Admitted
-from extender.questions.tune import MIN_ORDERS, Tune
+from extender.questions.tune import Tune
+from extender.questions.tune_front import ORDERS
 from extender.samples.nodes import Workload
 from extender.wire.workloads import PodWorkload, workload_from_json
 from tests.reports import pod_of, sample
@@ -44,7 +45,7 @@ def test_the_range_holds_for_other_orders_on_equal_nodes() -> None:
             [each for each in workloads for _ in subjects],
             seed,
             limit=2,
-            spent=over_after(MIN_ORDERS),
+            spent=over_after(ORDERS),
         )
         (*_, tuned) = search.run()
         least, most = search.spread(tuned[0])

@@ -12,8 +12,7 @@ from random import Random
 from extender.kubelet.resolve import resolve
 from extender.replay.demands import Held, broken_by
 from extender.samples.machines import Hardware
-from extender.wire.demands import demand_from_json
-from extender.wire.pods import pod_from_json
+from extender.wire.pods import demand_from_json, pod_from_json
 from tests.reports import pod_of, sample
 
 PREFIX = "numa-extender.io/"

@@ -13,7 +13,7 @@ from extender.kubelet.sets import iter_bits
 from extender.kubelet.state import Block, Device
 from extender.kubelet.verdict import Placement
 from extender.replay.alignment import Alignment, PodAlignment, alignment_of, alignment_of_outcome, alignment_of_outcomes
-from extender.replay.branches import admit_in_all
+from extender.replay.possible_states import admit_in_all
 from extender.samples.machines import GPU, Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from extender.kubelet.admission import admit
 from extender.kubelet.budget import LOOK_EVERY, Budget, OutOfStepsError, OutOfTimeError
-from extender.kubelet.choices import MAX_ALTERNATIVES, Choices
 from extender.kubelet.cpu_distribution import DistributionHangError, distribute
-from extender.kubelet.families import touching_at_least
+from extender.kubelet.device_manager import MAX_ALTERNATIVES, Choices
 from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import touching_at_least
 from extender.kubelet.verdict import Admitted, Certainty, Reason, Rejected, is_given_up
-from extender.replay.branches import admit_in_all
+from extender.replay.possible_states import admit_in_all
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from tests.faults.hostile_nodes import NIC, many_kinds_of_devices, many_numa_nodes, uneven_numa_nodes

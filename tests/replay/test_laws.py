@@ -13,13 +13,21 @@ from hypothesis import strategies as st
 from extender.conformance.agreement import check
 from extender.kubelet.admission import Outcome, admit, release_pods
 from extender.kubelet.config import KubeletConfigError
-from extender.kubelet.families import at_least, fold, touching_at_least, universe
 from extender.kubelet.hints import Distances, Hints, merge
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.observed import contradictions
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
-from extender.kubelet.sets import bits_of, format_list, iter_bits, parse_list
+from extender.kubelet.sets import (
+    at_least,
+    bits_of,
+    fold,
+    format_list,
+    iter_bits,
+    parse_list,
+    touching_at_least,
+    universe,
+)
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.trace import RecordingTrace

@@ -9,19 +9,18 @@ import pytest
 from extender.kubelet import device_manager
 from extender.kubelet.admission import release_pods
 from extender.kubelet.budget import Budget
-from extender.kubelet.choices import Choices
 from extender.kubelet.config import KubeletConfig
-from extender.kubelet.families import universe
+from extender.kubelet.device_manager import Choices
 from extender.kubelet.hints import Hints, TopologyHint
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import CPUFacts, Machine, NUMANodeFacts
 from extender.kubelet.pod import ContainerRequest, PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
-from extender.kubelet.scopes import Walk, admit_by_scope
-from extender.kubelet.sets import bits_of, format_list, iter_bits
+from extender.kubelet.sets import bits_of, format_list, iter_bits, universe
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import Device, DeviceState, ManagerState
+from extender.kubelet.topology_manager import Walk, admit_by_scope
 from extender.kubelet.trace import NO_TRACE
 from extender.kubelet.verdict import Refusal
 from extender.wire.pods import pod_from_json

@@ -12,8 +12,7 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted, Certainty, is_given_up
-from extender.replay.branches import admit_in_all
-from extender.replay.possible_states import PossibleStates
+from extender.replay.possible_states import PossibleStates, admit_in_all
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Action, Trouble, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from extender.kubelet import cpu_manager, device_manager, memory_manager
-from extender.kubelet.choices import Choices
 from extender.kubelet.config import CPUOptions
 from extender.kubelet.cpu_assignment import Assignment, NotEnoughCPUsError
 from extender.kubelet.cpu_distribution import (
@@ -20,11 +19,11 @@ from extender.kubelet.cpu_distribution import (
     _round3,
     distribute,
 )
-from extender.kubelet.families import Universe, at_least, touching_at_least, universe
+from extender.kubelet.device_manager import Choices
 from extender.kubelet.hints import Distances, Hints, TopologyHint, merge, narrowest, walked_universe
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
-from extender.kubelet.sets import bits_of, format_list, parse_list
+from extender.kubelet.sets import Universe, at_least, bits_of, format_list, parse_list, touching_at_least, universe
 from extender.kubelet.state import Block, CPUState, Device, DeviceState, MemoryAmounts, MemoryState, NUMANodeMemory
 from extender.kubelet.verdict import Provider, Reason, Refusal, Rejected
 from extender.wire.pods import pod_from_json

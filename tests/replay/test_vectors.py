@@ -17,7 +17,7 @@ from extender.kubelet.observed import contradictions
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
-from extender.replay.branches import admit_in_all
+from extender.replay.possible_states import admit_in_all
 from extender.wire.scenarios import Scenario, Step, scenario_from_json
 from tests.checkpoints import cpu_state_from_json, memory_state_from_json
 from tests.replay.vectors import VERSIONS, scenarios

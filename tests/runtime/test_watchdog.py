@@ -14,7 +14,7 @@ from extender.cluster import node_projection
 from extender.cluster.events import PodSeen
 from extender.cluster.projection import Projection, project
 from extender.config.settings import Settings
-from extender.intake.report import observation_of
+from extender.intake import observation_of
 from extender.runtime.watchdog import blamed_by, watched
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report

@@ -14,12 +14,11 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.budget import Budget
 from extender.kubelet.startup import initial_state
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.alike import MAX_MERGES, WORTH, alike
 from extender.scheduling.judge import follows_from_key, make_judge, merits_of
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
-from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
+from extender.scheduling.replays import MAX_MERGES, WORTH, alike
 from extender.wire.pods import pod_from_json
 from tests.bench.distinct_states import TYPES, Type, _full_replays, _kubelet, _states, random_pod
 from tests.reports import pod_of

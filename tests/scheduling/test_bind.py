@@ -24,9 +24,8 @@ from extender.scheduling.binder import (
     PodBound,
     Unelected,
 )
-from extender.wire.binding import ExtenderBindingArgs
 from extender.wire.pods import pod_from_json
-from extender.wire.scheduler import SchedulerArgs
+from extender.wire.scheduler import ExtenderBindingArgs, SchedulerArgs
 from tests.api.conftest import Clock
 from tests.observations import observation_of
 from tests.reports import pod_of, sample
@@ -167,6 +166,30 @@ def test_room_is_held_as_long_as_the_pod_may_be_bound(
     assert not world.service.known.link.may_miss_exits("node-b", world.clock())
     world.service.known.link.note_progress(world.clock() + 0.1)
     assert not world.service.known.link.may_miss_exits("node-a", world.clock() + 0.2)
+
+
+@pytest.mark.parametrize("back_after", [1.0, 60.0])
+def test_a_call_waits_for_an_api_server_that_restarts(back_after: float) -> None:
+    """Before, each pod paid kube-scheduler's back-off for each failed call."""
+
+    async def sleep(seconds: float) -> None:
+        world.clock.now += seconds
+        sent = len(world.api.bindings)
+        world.api.outcome = MaybeBound("reset") if sent == 1 else NotBound("refused", BindFailure.AWAY)
+        if world.clock() >= began + back_after:
+            world.api.outcome = PodBound()
+
+    world = World(NotBound("connection refused", BindFailure.AWAY), Settings(bind_wait_seconds=3.0), sleep=sleep)
+    began = world.clock()
+
+    async def story() -> BindOutcome:
+        await world.describe("p")
+        return await world.bind("p")
+
+    outcome = asyncio.run(story())
+    assert isinstance(outcome, PodBound) is (back_after == 1.0)
+    assert world.in_flight == 1, "once in doubt, the pod has its room until an answer settles it"
+    assert min(back_after, 3.0) <= world.clock() - began <= min(back_after, 3.0) + 0.5
 
 
 def test_a_call_that_is_cancelled_after_sending_leaves_the_pod_in_doubt() -> None:

@@ -14,32 +14,26 @@ from unittest.mock import patch
 
 import pytest
 
-from extender.cluster.events import PodForgotten, PodGone, PodSeen, PodTerminating
+from extender.cluster.events import PodForgotten, PodGone, PodSeen, PodTerminating, Watching
 from extender.cluster.node import Observation
-from extender.cluster.node_class import NodeClass
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
-from extender.cluster.watching import Watching
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Provider
 from extender.observability.metrics import Metrics
-from extender.observability.scheduler_metrics import SchedulerMetrics
-from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand
-from extender.replay.pod import Pod
+from extender.replay.pod import NO_DEMAND, AlignmentDemand, Demand, Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.scheduling import cached_judge
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers
-from extender.scheduling.candidates import Candidates
-from extender.scheduling.feasibility import filtered_by_texts
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import Action, Judgement, UncertaintyPolicy
+from extender.scheduling.objections import filtered_by_texts
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
-from extender.scheduling.ranking.strategies import STRATEGIES, least_numa, make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights, least_numa, make_strategy
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scoring import scale_of, score_nodes, score_of_one
 from extender.wire.pods import pod_from_json
@@ -109,7 +103,7 @@ def observation_of(
     )
 
 
-class Counted(SchedulerMetrics):
+class Counted(Metrics):
     """`count`: judgements that were made."""
 
     count = 0
@@ -123,7 +117,7 @@ async def at_once(work: Callable[..., Any], /, *args: Any) -> Any:  # noqa: ANN4
 
 
 def cached(
-    judge: BoundedJudge, store: NodeStore, metrics: SchedulerMetrics, clock: Callable[[], float], **of: Any
+    judge: BoundedJudge, store: NodeStore, metrics: Metrics, clock: Callable[[], float], **of: Any
 ) -> CachedJudge:
     cache, offload = JudgementCache(of.get("remembered", 100_000)), of.get("offload", at_once)
     return CachedJudge(judge, cache, store, UnjudgedClasses(), metrics=metrics, clock=clock, offload=offload)
@@ -237,7 +231,7 @@ class Reader:
         strategy = make_strategy(self.random.choice((STRATEGIES[0], *STRATEGIES)), Weights({}))
         self.judge = make_judge(strategy, random_policy(self.random))
         self.at_once = at_once
-        remembered, metrics = self.random.choice((200, 100_000)), SchedulerMetrics(Metrics())
+        remembered, metrics = self.random.choice((200, 100_000)), Metrics()
         self.cached = cached(
             self.judge, world.store, metrics, lambda: world.now, remembered=remembered, offload=self.offload
         )
@@ -266,10 +260,8 @@ class Reader:
         refused = {name: each.refusal.text for name, each in expected.items() if each.refusal is not None}
         assert dict(filtered.refused) == refused
         assert list(filtered.feasible) == [name for name in names if name not in refused]
-        classes = [NodeClass(id=number) for number in range(len(names))]
-        by_id = dict(zip(range(len(names)), map(expected.__getitem__, names), strict=True))
         scores = answers.kinds.scores_of(answers.codes, scale_of, score_of_one).tolist()
-        assert scores == score_nodes(Candidates.of(list(names), classes), by_id)
+        assert scores == score_nodes([expected[name] for name in names])
 
     def expected(self, pod: Pod, names: Sequence[str]) -> Mapping[str, Judgement]:
         """By the full replay on a store that was built afresh."""
@@ -307,7 +299,7 @@ def test_one_of_the_nodes_that_are_alike_is_judged_whatever_else_is_known_of_the
             store.set_score_only(name, 0, score_only=True)
         elif trait == "in doubt":
             store.apply(*(PodTerminating(name, uid) for uid in sorted(each.pod_uids)[:2]), now=0)
-    now, metrics = STALE_AFTER + 1 if trait == "stale" else 0, Counted(Metrics())
+    now, metrics = STALE_AFTER + 1 if trait == "stale" else 0, Counted()
     judge = cached(make_judge(least_numa, UncertaintyPolicy()), store, metrics, lambda: now)
     names = sorted(each.name for each in store)
 

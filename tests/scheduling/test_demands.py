@@ -17,12 +17,10 @@ from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache
-from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.scoring import score_nodes
 from extender.wire.pods import pod_from_json
@@ -133,13 +131,10 @@ def test_preferred_ranks_nodes_that_align_first_under_every_strategy(strategy: s
     judge = make_judge(make_strategy(strategy, Weights.parse("")), UncertaintyPolicy())
     classes = [_class(BEST_EFFORT), _class(FREE), _class(NOT_MANAGED)]
     shape = PodShape(pod_from_json(_pod(alignment="preferred")))
-    candidates = Candidates.of(["split", "free", "plain"], classes)
+    split, *others = (judge(shape, each) for each in classes)
 
-    scores = score_nodes(candidates, {each.id: judge(shape, each) for each in classes})
-
-    assert scores == [0, 10, 0]
-    only_split = Candidates.of(["split"], classes[:1])
-    assert score_nodes(only_split, {classes[0].id: judge(shape, classes[0])}) == [10], "nothing better is there"
+    assert score_nodes([split, *others]) == [0, 10, 0], "split, free, plain"
+    assert score_nodes([split]) == [10], "nothing better is there"
 
 
 def test_judgements_of_pods_with_and_without_a_demand_are_kept_apart() -> None:

@@ -6,7 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.scheduling.feasibility import (
+from extender.scheduling.objections import (
     Filtered,
     avoid,
     newly_refused,

@@ -22,16 +22,14 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider
-from extender.replay.demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
-from extender.replay.pod import Pod
+from extender.replay.pod import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand, Pod
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling import alike as alike_file
-from extender.scheduling.alike import alike
+from extender.scheduling import replays as replays_file
 from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge, merits_of
 from extender.scheduling.judgement import Action, UncertaintyPolicy
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape
-from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
+from extender.scheduling.replays import alike
 from extender.wire.scenarios import scenario_from_json
 from tests.replay.strategies import scenarios as drawn_scenarios
 from tests.replay.vectors import VERSIONS, scenarios
@@ -52,7 +50,7 @@ DEMANDS = (
 @pytest.fixture(autouse=True, scope="module")
 def _small_groups() -> Iterator[None]:
     """Pairs of nodes are compared too."""
-    with patch.object(alike_file, "WORTH", 2):
+    with patch.object(replays_file, "WORTH", 2):
         yield
 
 

@@ -13,10 +13,10 @@ from extender.cluster import node_projection
 from extender.cluster import store as stores
 from extender.cluster.events import PodGone, PodSeen
 from extender.cluster.node_class import NodeClass
-from extender.cluster.search_bounds import LOOP_STEPS
+from extender.cluster.steps import LOOP_STEPS
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
-from extender.intake.report import observation_of
+from extender.intake import observation_of
 from extender.scheduling.binder import BindFailure, NotBound, PodBound
 from extender.wire.reports import read_report
 from tests.api.conftest import Clock

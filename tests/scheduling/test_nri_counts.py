@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-from extender.features.topologies.feed import CONFIRM_SECONDS, MISSED, TopologyFeed, decode_topology
+from extender.features.topologies.feature import CONFIRM_SECONDS, MISSED, TopologyFeed, decode_topology
 from extender.kube.changes import Batch, Seen
 from extender.kubelet.verdict import Certainty
 from extender.nri.books import Books

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.settled_pod import AdmissionResult, SettledPod
+from extender.cluster.events import AdmissionResult, SettledPod
 from extender.kubelet.admission import admit, release_pods
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted

@@ -22,12 +22,10 @@ from extender.questions.what_if import what_if
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import FEW, JudgementCache
-from extender.scheduling.candidates import Candidates
-from extender.scheduling.columns import Kinds
-from extender.scheduling.feasibility import PASSED, counts_of, filtered_by_texts
+from extender.scheduling.cache import FEW, JudgementCache, Kinds
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.objections import PASSED, counts_of, filtered_by_texts
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import RefusalReason
@@ -185,7 +183,7 @@ def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() ->
     shape = _shape(cpu=8)
     judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
 
-    scores = score_nodes(Candidates.of([str(i) for i in range(7)], classes), judgements)
+    scores = score_nodes([judgements[each.id] for each in classes])
 
     assert scores == [10, 0, 0, 5, 0, 0, 10]
     assert {type(score) for score in scores} == {int}
@@ -193,10 +191,7 @@ def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() ->
 
 def test_scores_between_best_and_worst_are_proportional() -> None:
     merits = {1: 0, 2: -250, 3: -1000, 4: -449, 5: -450}
-    classes = {i: replace(UNKNOWN, id=i) for i in merits}
-    judgements = {i: Judgement(None, Certainty.EXACT, merit) for i, merit in merits.items()}
-
-    scores = score_nodes(Candidates.of(list("abcde"), list(classes.values())), judgements)
+    scores = score_nodes([Judgement(None, Certainty.EXACT, merit) for merit in merits.values()])
 
     assert scores == [10, 8, 0, 6, 6]
 
@@ -214,18 +209,17 @@ _judgements = st.builds(
 def test_scores_by_column_are_those_of_each_node(requests: list[list[Judgement]]) -> None:
     kinds = Kinds()
     for request in requests:
-        classes = [replace(UNKNOWN, id=i) for i in range(len(request))]
         codes = np.array([kinds.code(each) for each in request])
 
         scores = kinds.scores_of(codes, scale_of, score_of_one).tolist()
 
-        assert scores == score_nodes(Candidates.of([], classes), dict(enumerate(request)))
+        assert scores == score_nodes(request)
 
 
 def test_equal_nodes_all_get_the_best_score() -> None:
     judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), _shape(), [_class(EMPTY)]).judgements
 
-    assert score_nodes(Candidates.of(["a", "b"], [_class(EMPTY)] * 2), judgements) == [10, 10]
+    assert score_nodes([*judgements.values()] * 2) == [10, 10]
 
 
 def test_spanning_more_and_farther_numa_nodes_costs_more() -> None:

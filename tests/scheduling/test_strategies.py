@@ -21,13 +21,11 @@ from extender.kubelet.state import Device, DeviceState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.outcome import AdmissionOutcome, Headroom, headrooms_of
-from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import judge_all
 from extender.scheduling.scoring import score_nodes
 from extender.wire.pods import pod_from_json
@@ -97,7 +95,7 @@ def test_the_example_has_the_merits_and_scores_of_the_docs(name: str) -> None:
     shape = PodShape(pod_from_json(pod_of(8, "4Gi")))
 
     judgements = judge_all(make_judge(make_strategy(name, ALIKE), UncertaintyPolicy()), shape, classes).judgements
-    scores = score_nodes(Candidates.of(list(NODES), classes), judgements)
+    scores = score_nodes([judgements[each.id] for each in classes])
 
     assert [judgements[each.id].merit for each in classes] == [
         int(merit.replace("\N{MINUS SIGN}", "-")) for merit, _ in written
@@ -257,5 +255,4 @@ def test_filter_computes_no_amounts_for_a_merit_and_prioritize_scores_as_the_str
     assert len(looked) <= 8, "twice for each kind of answer, not for each node"
     classes = service.known.nodes.classes_of(names)
     judge = make_judge(make_strategy(name, ALIKE), UncertaintyPolicy())
-    judgements = {each.id: judge(PodShape(pod), each) for each in classes}
-    assert scores == score_nodes(Candidates.of(names, classes), judgements)
+    assert scores == score_nodes([judge(PodShape(pod), each) for each in classes])

@@ -17,14 +17,11 @@ from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.candidates import Candidates
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.allocation import FULL
 from extender.scheduling.ranking.outcome import AdmissionOutcome, headrooms_of
-from extender.scheduling.ranking.strategies import STRATEGIES, make_strategy
-from extender.scheduling.ranking.weights import Weights
+from extender.scheduling.ranking.strategies import FULL, STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import judge_all
 from extender.scheduling.scoring import score_nodes
 from extender.wire.scenarios import scenario_from_json
@@ -35,6 +32,7 @@ ALIKE = Weights({})
 LEAST, MOST = make_strategy("least-allocated", ALIKE), make_strategy("most-allocated", ALIKE)
 BOUNDS = {
     "least-numa": (-10 * 1000 * 1000, 0),
+    "least-numa-fragmentation": (-12 * 10 * 1000 * 1000 - 11_000, 0),
     "least-fragmentation": (-11_000, 0),
     "least-allocated": (0, FULL),
     "most-allocated": (0, FULL),
@@ -151,7 +149,7 @@ def test_scores_are_ints_that_use_the_whole_range_in_the_order_of_merits(name: s
         assert step.pod is not None
         judgements = judge_all(judge, PodShape(step.pod), set(classes)).judgements
 
-        scores = score_nodes(Candidates.of([str(i) for i in range(len(classes))], classes), judgements)
+        scores = score_nodes([judgements[each.id] for each in classes])
 
         assert all(type(score) is int and 0 <= score <= 10 for score in scores)
         merits = {c: judgements[c.id].merit for c in classes if judgements[c.id].refusal is None}

@@ -15,11 +15,11 @@ import trustme
 from fastapi import FastAPI
 
 from extender.api.service import Service
-from extender.app import make_app, make_server, make_service
+from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.kube.access import plain
 from extender.kube.client import KubeClient
-from extender.runtime.server import make_authority
+from extender.runtime.server import make_authority, make_server
 from extender.transport.server import Server
 from tests.fakes.apiserver import FakeApiServer
 from tests.waiting import PATIENCE_SECONDS, until

@@ -9,9 +9,8 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from extender.observability.metrics import Metrics
-from extender.transport.joined_writes import JoinedWrites
 from extender.transport.places import ConnectionSlots, Place
-from extender.transport.protocol import BoundedProtocol, ConnectionTimeouts
+from extender.transport.protocol import BoundedProtocol, ConnectionTimeouts, JoinedWrites
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 TIMEOUTS = ConnectionTimeouts(head_seconds=9, body_seconds=9, answer_seconds=9)

@@ -26,8 +26,8 @@ from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.samples.machines import Hardware
 from extender.samples.nodes import DescriptionError, SampleNode, Workload
-from extender.scheduling.preemption.budgets import DisruptionBudget
-from extender.wire.label_selectors import LabelRequirement
+from extender.scheduling.victims import DisruptionBudget
+from extender.wire.placement_rules import LabelRequirement
 from extender.wire.workloads import PodWorkload, workload_from_json
 from tests.reports import pod_of, sample
 from tests.subjects import judge, subject_of, watched

@@ -12,8 +12,7 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from extender.identity import EVERYTHING
-from extender.wire.group_conventions import GROUP, SIZE
-from extender.wire.groups import Group
+from extender.wire.groups import GROUP, SIZE, Group
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.features.groups.gang_world import gangs_of

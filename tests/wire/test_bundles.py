@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from extender.wire.bundles import MAX_NESTED, MAX_OBJECTS, bundle_of
 from extender.wire.documents import MAX_DOCUMENTS, MAX_VALUES, read_documents
 from extender.wire.errors import WireError
 from extender.wire.templates import MAX_TEMPLATES, find_templates
-from extender.wire.workloads import workload_from_json
+from extender.wire.workloads import MAX_NESTED, MAX_OBJECTS, bundle_of, workload_from_json
 from tests.reports import pod_of
 
 SPEC = pod_of(4, "2Gi")["spec"]

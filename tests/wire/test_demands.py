@@ -2,10 +2,9 @@
 
 import pytest
 
-from extender.cluster.namespace_demands import with_default
-from extender.replay.demand import NO_DEMAND, AlignmentDemand, ContainerDemand, Demand, MemoryDemand
-from extender.wire.demands import demand_from_json, understood, unknown_keys
-from extender.wire.pods import pod_from_json
+from extender.cluster.pods import with_default
+from extender.replay.pod import NO_DEMAND, AlignmentDemand, ContainerDemand, Demand, MemoryDemand
+from extender.wire.pods import demand_from_json, pod_from_json, understood, unknown_keys
 from tests.reports import pod_of
 
 P = "numa-extender.io/"

@@ -7,9 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.wire.group_conventions import CONVENTIONS, GROUP, SIZE
-from extender.wire.group_templates import templates_of
-from extender.wire.groups import ANNOTATIONS, APIS, NAMES, Group, ObjectKey, apis_of, group_of, sizes_of
+from extender.features.groups.templates import templates_of
+from extender.wire.groups import (
+    ANNOTATIONS,
+    APIS,
+    CONVENTIONS,
+    GROUP,
+    NAMES,
+    SIZE,
+    Group,
+    ObjectKey,
+    apis_of,
+    group_of,
+    sizes_of,
+)
 from tests.reports import pod_of
 
 Json = dict[str, Any]

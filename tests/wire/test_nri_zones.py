@@ -10,8 +10,7 @@ from extender.nri.config import PolicyConfig
 from extender.nri.cpu_taking import discover
 from extender.nri.events import set_up, start
 from extender.wire.errors import WireError
-from extender.wire.nri_zones import MAX_POOLS
-from extender.wire.nrt import counted, published_from_json
+from extender.wire.nrt import MAX_POOLS, counted, published_from_json
 from tests.replay.nri.vectors import machine
 from tests.replay.nri.zones import topology_object
 

@@ -11,8 +11,8 @@ from extender.kubelet.pod import ContainerKind, QOSClass, has_pod_level_resource
 from extender.kubelet.resolve import qos_class, resolve
 from extender.kubelet.rules import Rules
 from extender.wire.errors import WireError
+from extender.wire.parsing import parse_milli, parse_whole
 from extender.wire.pods import pod_from_json
-from extender.wire.quantity import parse_milli, parse_whole
 
 NEWEST = Rules.of("1.36", {}, {})
 JSON = st.recursive(

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.cluster.store import NodeStore
-from extender.intake.report import observation_of
+from extender.intake import observation_of
 from extender.kubelet.verdict import Provider
 from extender.samples.nodes import SampleNode, Workload
-from extender.wire.checkpoints import memory_state
 from extender.wire.errors import WireError
 from extender.wire.reports import ReadReport, read_heartbeat, read_report
+from extender.wire.state_files import memory_state
 from tests.nri_samples import nri_report, placed_pod
 from tests.reports import report_of, sample
 

@@ -2,11 +2,11 @@
 
 from kubernetes.client import V1Container, V1PodSpec, V1ResourceRequirements
 
-from extender.wire import unknown_fields
+from extender.wire import workloads
 
 
 def test_no_field_of_the_api_is_called_unknown() -> None:
-    assert set(V1PodSpec.attribute_map.values()) <= unknown_fields._SPEC
-    assert set(V1Container.attribute_map.values()) <= unknown_fields._CONTAINER
-    assert set(V1ResourceRequirements.attribute_map.values()) <= unknown_fields._RESOURCES
-    assert set(V1PodSpec.attribute_map.values()) | {"workloadRef"} == unknown_fields._SPEC
+    assert set(V1PodSpec.attribute_map.values()) <= workloads._SPEC
+    assert set(V1Container.attribute_map.values()) <= workloads._CONTAINER
+    assert set(V1ResourceRequirements.attribute_map.values()) <= workloads._RESOURCES
+    assert set(V1PodSpec.attribute_map.values()) | {"workloadRef"} == workloads._SPEC

@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from extender.answers.snapshot import Snapshot, SnapshotSender
-from extender.cluster.errors import UnknownNodeError
 from extender.cluster.events import PodForgotten
+from extender.cluster.node import UnknownNodeError
 from extender.cluster.store import NodeStore
-from extender.intake.report import observation_of
+from extender.intake import observation_of
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.questions.subjects import Subject
 from extender.samples.machines import GPU

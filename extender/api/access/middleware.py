@@ -24,6 +24,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
+from extender.api.access.authority import Authority
 from extender.api.access.browsers import foreign
 from extender.api.access.limits import BodyBudget, LimitError, Limits
 from extender.api.access.routes import UnlistedRouteError, need_of
@@ -32,14 +33,10 @@ from extender.config.security import SecuritySettings
 from extender.identity import (
     EVERYTHING,
     AccessScope,
-    Authority,
-    ForbiddenError,
     Means,
     NotAllowedError,
     Peer,
     Principal,
-    UnauthenticatedError,
-    UnavailableError,
 )
 from extender.observability.metrics import Metrics
 from extender.wire.scheduler import error_reply
@@ -48,10 +45,10 @@ LOG: Final = logging.getLogger(__name__)
 WITHOUT_ERROR: Final = frozenset({"/scheduler/preempt", "/scheduler/prioritize"})
 """Routes whose replies have no field for an error. No victims would mean that preemption helps on no node, and the
 reply of prioritize is a bare list."""
-_STATUS: Final[dict[type[NotAllowedError], tuple[str, HTTPStatus]]] = {
-    UnauthenticatedError: ("unauthenticated", HTTPStatus.UNAUTHORIZED),
-    ForbiddenError: ("forbidden", HTTPStatus.FORBIDDEN),
-    UnavailableError: ("unavailable", HTTPStatus.SERVICE_UNAVAILABLE),
+_OUTCOMES: Final = {
+    HTTPStatus.UNAUTHORIZED: "unauthenticated",
+    HTTPStatus.FORBIDDEN: "forbidden",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
 }
 
 
@@ -105,9 +102,8 @@ class AccessMiddleware:
         peer = _peer(asgi)
         try:
             principal = await self._identify(asgi, peer, needed)
-            if needed is AccessScope.REPORT and not principal.may_report(node_name or ""):
-                raise ForbiddenError(f"{principal.name} may not report another node", principal.means)
-            self._metrics.admission_series[principal.means.value, needed.value, "allowed"].inc()
+            _check_node(principal, needed, node_name or "")
+            self._metrics.admissions.labels(principal.means.value, needed.value, "allowed").inc()
             caller = "" if principal.means in (Means.LOOPBACK, Means.INSECURE) else principal.name
             if caller:
                 self._limits.check_rate(needed, caller)
@@ -138,28 +134,31 @@ class AccessMiddleware:
         if peer.is_loopback and _names_this_machine(headers.get("host", "")):
             scopes = settings.loopback_scopes
             if needed not in scopes:
-                raise ForbiddenError(
+                raise NotAllowedError(
+                    HTTPStatus.FORBIDDEN,
                     f"callers on loopback do not have the scope {needed} (NUMA_EXTENDER_LOOPBACK_SCOPES)",
                     Means.LOOPBACK,
                 )
             _check_origin(asgi, needed, Means.LOOPBACK)
             return Principal(name="loopback", means=Means.LOOPBACK, scopes=scopes, node_name=None)
         self._limits.check_refused(peer.address)
-        raise UnauthenticatedError("a token or a client certificate is required")
+        raise NotAllowedError(HTTPStatus.UNAUTHORIZED, "a token or a client certificate is required")
 
     def _by_certificate(self, peer: Peer, needed: AccessScope) -> Principal:
         if peer.certificate_ends <= self._wall():
-            raise UnauthenticatedError("the certificate has expired", Means.CERTIFICATE)
+            raise NotAllowedError(HTTPStatus.UNAUTHORIZED, "the certificate has expired", Means.CERTIFICATE)
         allowed = peer.subjects & set(self._settings.scheduler_subjects)
         if needed is not AccessScope.SCHEDULE or not allowed:
             names = ", ".join(sorted(peer.subjects)) or "no name"
-            raise ForbiddenError(f"the certificate of {names} does not grant the scope {needed}", Means.CERTIFICATE)
+            raise NotAllowedError(
+                HTTPStatus.FORBIDDEN, f"the certificate of {names} does not grant the scope {needed}", Means.CERTIFICATE
+            )
         return Principal(name=min(allowed), means=Means.CERTIFICATE, scopes=frozenset({AccessScope.SCHEDULE}))
 
     def _denied(self, error: NotAllowedError, needed: AccessScope, peer: Peer) -> Response:
         """Count and log the refusal; returns the reply."""
-        outcome, status = _STATUS[type(error)]
-        self._metrics.admissions.labels(error.means.value, needed.value, outcome).inc()
+        status = error.status
+        self._metrics.admissions.labels(error.means.value, needed.value, _OUTCOMES[status]).inc()
         if status is not HTTPStatus.SERVICE_UNAVAILABLE:
             self._limits.note_refused(peer.address)
         LOG.warning(
@@ -200,9 +199,18 @@ class _BoundedReceive:
         self._held = 0
 
 
+def _check_node(principal: Principal, needed: AccessScope, node_name: str) -> None:
+    if needed is AccessScope.REPORT and not principal.may_report(node_name):
+        raise NotAllowedError(HTTPStatus.FORBIDDEN, f"{principal.name} may not report another node", principal.means)
+
+
 def _check_origin(asgi: ASGIScope, needed: AccessScope, means: Means) -> None:
     if reason := foreign(asgi["headers"], method=asgi["method"], scheme=asgi["scheme"], needed=needed):
-        raise ForbiddenError(f"a page of another web site may have made a browser send this request: {reason}", means)
+        raise NotAllowedError(
+            HTTPStatus.FORBIDDEN,
+            f"a page of another web site may have made a browser send this request: {reason}",
+            means,
+        )
 
 
 def _peer(asgi: ASGIScope) -> Peer:
@@ -218,7 +226,7 @@ def _peer(asgi: ASGIScope) -> Peer:
 def _bearer(authorization: str) -> str:
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise UnauthenticatedError("the only Authorization scheme accepted is Bearer", Means.TOKEN)
+        raise NotAllowedError(HTTPStatus.UNAUTHORIZED, "the only Authorization scheme accepted is Bearer", Means.TOKEN)
     return token.strip()
 
 

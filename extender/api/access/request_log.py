@@ -5,18 +5,22 @@ The id comes from the caller's X-Request-Id or is new. The reply carries it.
 """
 
 import logging
+import re
 import time
+import uuid
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from extender.api.access.routes import UnlistedRouteError, need_of
-from extender.observability.logs import REQUEST_ID, request_id_from
+from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
 
 LOG: Final = logging.getLogger(__name__)
 HEADER: Final = "X-Request-Id"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+"""Log lines are parsed by other programs, so ids of callers are used only if they are short and plain."""
 
 
 class RequestLog:
@@ -30,7 +34,7 @@ class RequestLog:
         if asgi["type"] != "http":
             await self._app(asgi, receive, send)
             return
-        request_id = request_id_from(Headers(scope=asgi).get(HEADER))
+        request_id = _request_id(Headers(scope=asgi).get(HEADER))
         token = REQUEST_ID.set(request_id)
         started, status = time.perf_counter(), 0
 
@@ -53,7 +57,7 @@ class RequestLog:
     def _note(self, asgi: Scope, status: int, seconds: float) -> None:
         """Log and count. *status* 0: the client had disconnected before a reply."""
         label = f"{status // 100}xx" if status else "none"
-        self._metrics.response_series[_scope_label(asgi), label].inc()
+        self._metrics.responses.labels(_scope_label(asgi), label).inc()
         level = logging.INFO if status >= 400 or not status else logging.DEBUG
         if LOG.isEnabledFor(level):
             method, path = asgi["method"], asgi["path"][:200]
@@ -66,3 +70,10 @@ def _scope_label(asgi: Scope) -> str:
     except UnlistedRouteError:
         return "unlisted"
     return needed.value if needed else "open"
+
+
+def _request_id(proposed: str | None) -> str:
+    """The caller's own id if it can be used, else a new one."""
+    if proposed is not None and _PLAIN.fullmatch(proposed):
+        return proposed
+    return uuid.uuid4().hex

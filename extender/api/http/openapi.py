@@ -11,16 +11,22 @@ from pydantic import TypeAdapter
 
 from extender.answers.capacity import PlanEnd
 from extender.api.http.problems import ProblemDetails, StreamProblem
-from extender.api.nodes.map_models import ClusterMap
+from extender.api.nodes.map import ClusterMap
 from extender.api.nodes.models import NodeDetail, NodeIndex
 from extender.api.questions.machines import MachineIndex
 from extender.api.questions.table import ROUTES
-from extender.api.records.decision_models import DecisionIndex, PodDecision
+from extender.api.records.decisions import DecisionIndex, PodDecision
 from extender.questions.plan import PlannedPod
-from extender.wire.binding import ExtenderBindingArgs, ExtenderBindingResult
 from extender.wire.preemption import ExtenderPreemptionArgs, ExtenderPreemptionResult
 from extender.wire.reports import CONTRACT
-from extender.wire.scheduler import EXAMPLE_POD, ExtenderArgs, ExtenderFilterResult, HostPriority
+from extender.wire.scheduler import (
+    EXAMPLE_POD,
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    HostPriority,
+)
 
 DESCRIPTION: Final = """
 numa-extender knows the topology of every node and what its kubelet has allocated, and replays the kubelet's admission.

@@ -2,19 +2,20 @@
 
 from collections import Counter
 from http import HTTPStatus
+from itertools import product
 
 import numpy as np
 from fastapi import APIRouter, HTTPException, Response
 from pydantic import BaseModel, Field
 
 from extender.api.http.problems import documented
-from extender.api.nodes.views import certainty_of
 from extender.api.service import Service
 from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.kubelet.verdict import Certainty
 from extender.observability.metrics import CONTENT_TYPE
 from extender.observability.node_metrics import NodeMetrics
-from extender.wire.validation import doc
+from extender.scheduling.records.predictions import DISAGREEING, labels_of
+from extender.wire.questions import doc
 
 
 class Ready(BaseModel):
@@ -133,12 +134,17 @@ async def _nodes(service: Service) -> None:
     Other calls run between two nodes: 65,536 of them take some tenths of a second.
     """
     counts: Counter[tuple[object, Certainty]] = Counter()
+    kinds: set[tuple[str, str, str]] = set()
     now, ages = service.clock(), []
     async with service.slices.turn() as breathe:
         for record in list(service.known.nodes):
             await breathe()
-            counts[record.observation.facts.get("kubelet_version"), certainty_of(record)] += 1
+            counts[record.observation.facts.get("kubelet_version"), record.certainty] += 1
             ages.append(now - record.heard_at)
+            if record.kubelet is not None:
+                kinds.add(labels_of(record.kubelet))
+    for kind, certainty, result in product(kinds, Certainty, DISAGREEING):
+        service.metrics.predictions.labels(*kind, certainty.value, result.value)  # from 0 on, for `increase`
     by_certainty: Counter[Certainty] = Counter()
     by_minor: Counter[tuple[str, str]] = Counter()
     for (version, certainty), count in counts.items():
@@ -176,5 +182,5 @@ def _minor_label(version: object) -> str:
 def _silence(service: Service, seconds: list[float]) -> None:
     """Set how long nodes have been silent. Nothing of it is kept between two scrapes."""
     ages = np.sort(seconds or [0.0])
-    for quantile in ("0.5", "0.99", "1"):
-        service.metrics.silence.labels(quantile).set(float(ages[min(len(ages) - 1, int(float(quantile) * len(ages)))]))
+    for percentile in (50, 99, 100):
+        service.metrics.silence.labels(percentile).set(float(ages[min(len(ages) - 1, len(ages) * percentile // 100)]))

@@ -1,4 +1,4 @@
-"""Errors as problem+json (RFC 9457). The scheduler's routes do not use it: see `api.scheduler_call`."""
+"""Errors as problem+json (RFC 9457). The scheduler's routes do not use it: see `api.scheduler`."""
 
 import logging
 from http import HTTPStatus
@@ -12,10 +12,10 @@ from starlette.exceptions import HTTPException
 
 from extender.answers.question import BusyError, OutOfMemoryError, QuestionError, QuestionTimeoutError, WorkerDiedError
 from extender.api.http.bodies import BodyTooLargeError, EncodingError
-from extender.cluster.errors import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.cluster.node import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError, shown
-from extender.wire.validation import doc
+from extender.wire.questions import doc
 
 LOG: Final = logging.getLogger(__name__)
 MEDIA_TYPE: Final = "application/problem+json"

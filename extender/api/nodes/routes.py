@@ -13,10 +13,9 @@ from fastapi import APIRouter, Path, Query, Response
 from extender.api.http.problems import documented
 from extender.api.http.replies import described
 from extender.api.nodes.models import NodeDetail, NodeIndex
-from extender.api.nodes.views import certainty_of, describe, free_cpu_count, is_large, summarize
+from extender.api.nodes.views import describe, free_cpu_count, is_large, summarize
 from extender.api.service import Service
-from extender.cluster.errors import UnknownNodeError
-from extender.cluster.node import NodeRecord
+from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.cluster.store import NodeStore
 from extender.kubelet.config import TopologyPolicy
 from extender.kubelet.verdict import Certainty
@@ -136,7 +135,7 @@ def _described(record: NodeRecord, now: float, note: Note | None, behaviours: li
 
 
 def _matches(record: NodeRecord, name: str, certainty: Certainty | None, policy: TopologyPolicy | None) -> bool:
-    if name not in record.name or (certainty is not None and certainty_of(record) is not certainty):
+    if name not in record.name or (certainty is not None and record.certainty is not certainty):
         return False
     return policy is None or (record.kubelet is not None and record.kubelet.policy is policy)
 

@@ -23,7 +23,6 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import shown_numa_id
 from extender.kubelet.sets import format_list, iter_bits
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Certainty, Provider
 from extender.questions.free_room import free_cpus, free_devices, numa_room
 from extender.questions.nri_pools import numa_room_of, policy_free_cpus, pools_of
 from extender.replay.creation import grant_count
@@ -36,17 +35,6 @@ MAX_UID, MAX_UIDS = 64, 10
 SMALL_NODE: Final = 2000
 """CPUs, devices, pods, zones and problems together. Today's largest servers have 1,024 CPUs and 250 pods."""
 _NO_POD: Final[tuple[None, None]] = (None, None)
-
-
-def certainty_of(record: NodeRecord) -> Certainty:
-    """Certainty of verdicts on this node, except for pods with random device choices."""
-    if Provider.RUNTIME in record.node_class.hidden and not record.node_class.stale:
-        return Certainty.UNKNOWN if record.node_class.pools is None else Certainty.DEGRADED
-    if record.node_class.kubelet is None:
-        if record.node_class.counts is not None:
-            return Certainty.STALE if record.node_class.stale else Certainty.DEGRADED
-        return Certainty.UNKNOWN
-    return Certainty.STALE if record.node_class.stale else record.node_class.kubelet.certainty
 
 
 def resource_policy_of(record: NodeRecord) -> str | None:
@@ -67,7 +55,7 @@ def summarize(record: NodeRecord, now: float, note: Note | None = None) -> NodeS
     observation, kubelet, state = record.observation, record.kubelet, record.state
     summary = NodeSummary(
         name=record.name,
-        certainty=certainty_of(record),
+        certainty=record.certainty,
         hidden=sorted(observation.hidden),
         heard_seconds_ago=round(max(0.0, now - record.heard_at), 3),
         boot_id=observation.boot_id,

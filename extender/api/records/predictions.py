@@ -10,7 +10,7 @@ from extender.api.service import Service
 from extender.replay.demands import Breach
 from extender.scheduling.records.demand_results import DemandResult
 from extender.scheduling.records.predictions import Result
-from extender.wire.validation import doc
+from extender.wire.questions import doc
 
 MAX_SHOWN: Final = 1000
 

@@ -35,13 +35,21 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
-from extender.replay.demand import Demand
 from extender.replay.demands import broken_by_outcome, is_always_met
-from extender.replay.pod import Claimed, ClaimedDevice, Pod
+from extender.replay.pod import Claimed, ClaimedDevice, Demand, Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
-from extender.scheduling.feasibility import Filtered, avoid, newly_refused, with_feasible, without
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector
+from extender.scheduling.objections import (
+    BindCall,
+    FilterCall,
+    Filtered,
+    Objection,
+    Objector,
+    avoid,
+    newly_refused,
+    with_feasible,
+    without,
+)
 from extender.scheduling.reasons import RefusalReason
 
 MAX_NODES: Final = 64

@@ -28,9 +28,8 @@ from extender.questions.dynamic_devices import DynamicDevice
 from extender.replay.pod import Pod
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.objections import Objector, ScoreCall
-from extender.scheduling.offload import Offload
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.replays import SHARES, time_limit
+from extender.scheduling.replays import SHARES, Offload, time_limit
 
 MAX_RANKED: Final = 2000
 RANKING_SECONDS: Final = 1.0

@@ -10,9 +10,8 @@ from extender.cluster.store import NodeStore
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.api_link import ApiServerLink
-from extender.scheduling.feasibility import Filtered, avoid, without
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.objections import FilterCall, Objection, Objector, refused_as
+from extender.scheduling.objections import FilterCall, Filtered, Objection, Objector, avoid, refused_as, without
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.refusals import RecentRefusals
 
@@ -66,55 +65,66 @@ class Deferrals(Objector):
         return refused_as(AVOIDED, filtered, avoid(filtered, names)) if names else None
 
 
-class AwaitedKubelets(Objector):
+class StartingKubelets(Objector):
     """Objects to nodes whose kubelets are stopped or starting: bind refuses a pod there that they would align.
 
-    If no other node is feasible, or ended pods that a kubelet still counts keep the last nodes from the pod, the answer
-    is an error: kube-scheduler then tries the pod again after its back-off. It has seen the end of these pods, so after
-    a refusal it could let the pod wait for five minutes, or evict others in vain. Where pods end all the time, that
-    would keep the pod from preemption for ever: see `AWAIT_SECONDS`. The pod's nominated node is not left out, and an
-    error would clear a nomination.
+    The pod's nominated node is not left out.
     """
 
     def __init__(self, cluster: NodeStore, link: ApiServerLink, clock: Callable[[], float]) -> None:
         self._cluster, self._link, self._clock = cluster, link, clock
-        self._since: Final[BoundedMap[str, float]] = BoundedMap(_REMEMBERED)
-        """Since when a pod gets errors because of ended pods, by UID."""
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result without these nodes; as an error if no other node is feasible, and this extender binds."""
-        now = self._clock()
-        if not filtered.feasible and not call.args.nominated_node and self._still_counts_ended(filtered.refused, now):
-            return Objection(replace(filtered, error=ENDED)) if self._may_wait(call.args.pod.uid, now) else None
-        starting = () if call.answers is None else self._cluster.starting(now)
-        if not starting or call.answers is None:
-            return None
-        judgements = [call.answers.judgements.get(each.id) for each in self._cluster.classes_of(starting)]
-        names = {
-            name
-            for name, judgement in zip(starting, judgements, strict=True)
-            if judgement is None or judgement.merit is not None  # no kubelet aligns the others
-        }
+        now, answers = self._clock(), call.answers
+        names = set[str]() if answers is None else set(self._cluster.starting(now)).intersection(filtered.feasible)
         names.discard(_nominated_node(call, now))
-        after = without(filtered, names, RefusalReason.STARTING.text)
-        if filtered.feasible and not after.feasible:
+        if not names or answers is None:
+            return None
+        judged, judgements = zip(answers.names, answers.codes.tolist(), strict=True), answers.kinds.judgements
+        # where the judgement has no merit, the kubelet aligns nothing for the pod
+        aligning = {name for name, code in judged if name in names and judgements[code].merit is not None}
+        after = without(filtered, aligning, RefusalReason.STARTING.text)
+        if not after.feasible:
             if self._link.binder is None:
                 return None
             after = replace(after, error=NO_OTHER)
         return refused_as(STARTING, filtered, after)
+
+    def kept_nodes(self, _known: KnownPod, _pod: Pod) -> Collection[str]:
+        """The nodes whose kubelets are stopped or starting."""
+        return self._cluster.starting(self._clock())
+
+
+class EndedPods(Objector):
+    """Makes the answer an error where only ended pods that a kubelet still counts keep a node from the pod.
+
+    kube-scheduler has seen the end of these pods. After a refusal it could let the pod wait for five minutes, or evict
+    others in vain; after an error it tries the pod again after its back-off. Where pods end all the time, that would
+    keep the pod from preemption for ever: see `AWAIT_SECONDS`. An error would also clear a nomination, so a pod with a
+    nominated node gets none.
+    """
+
+    def __init__(self, cluster: NodeStore, clock: Callable[[], float]) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._since: Final[BoundedMap[str, float]] = BoundedMap(_REMEMBERED)
+        """Since when a pod gets errors, by UID."""
+
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+        """The result as an error."""
+        now = self._clock()
+        if filtered.feasible or call.args.nominated_node or not self._are_counted(filtered.refused, now):
+            return None
+        return Objection(replace(filtered, error=ENDED)) if self._may_wait(call.args.pod.uid, now) else None
 
     def _may_wait(self, uid: str, now: float) -> bool:
         since = self._since.get(uid, now)
         self._since[uid] = since if now - since < 2 * AWAIT_SECONDS else now
         return now - self._since[uid] < AWAIT_SECONDS
 
-    def _still_counts_ended(self, refused: Mapping[str, str], now: float) -> bool:
+    def _are_counted(self, refused: Mapping[str, str], now: float) -> bool:
         names = (name for name, text in refused.items() if text == RefusalReason.UNSETTLED.text)
         return any(self._cluster.pods_of(name).ledger.released_later(now) for name in names)
-
-    def kept_nodes(self, _known: KnownPod, _pod: Pod) -> Collection[str]:
-        """The nodes whose kubelets are stopped or starting."""
-        return self._cluster.starting(self._clock())
 
 
 def _nominated_node(call: FilterCall, now: float) -> str:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from extender.kubelet.verdict import Certainty
-from extender.scheduling.feasibility import Filtered, newly_refused
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.objections import Filtered, newly_refused
 from extender.scheduling.reasons import RefusalReason
 
 HELD: Final = Judgement(RefusalReason.HELD, Certainty.EXACT)

@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 
 from extender.features.groups.groups import Groups
+from extender.features.groups.templates import RoleTemplate, templates_of
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.fields import mapping, text
 from extender.kube.pods import PodRecord
 from extender.kube.source import Source
-from extender.wire.group_templates import RoleTemplate, templates_of
 from extender.wire.groups import APIS, NAMES, Group, ObjectKey, group_of, sizes_of
 
 

@@ -25,8 +25,8 @@ from extender.features.groups.rows import Candidate, fit_together, numa_nodes_of
 from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE
-from extender.scheduling.feasibility import Filtered, without
 from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.objections import Filtered, without
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import LOOP_STEPS

@@ -41,8 +41,7 @@ from extender.scheduling.binder import (
     PodBound,
 )
 from extender.scheduling.cached_judge import NodeAnswers
-from extender.scheduling.feasibility import Filtered, refuse_all
-from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector
+from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objection, Objector, refuse_all
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import MAX_RESTING

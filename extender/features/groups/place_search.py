@@ -25,7 +25,7 @@ from extender.features.groups.planner import ONE_A_NODE, GangPlan, PlannedNode, 
 from extender.features.groups.record import GroupRecord, HeldPlace, HeldPlan, Key, Member
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
-from extender.scheduling.feasibility import Filtered
+from extender.scheduling.objections import Filtered
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 

@@ -25,9 +25,9 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.node_totals import exceeds, pod_requests
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.totals import exceeds, pod_requests
 
 MAX_STEPS: Final = 2_000
 """Replays, and nodes tried for a pod, in the search of other nodes."""

@@ -14,10 +14,9 @@ from extender.api.http.parameters import known_parameters
 from extender.api.http.problems import documented
 from extender.api.service import Service
 from extender.features.groups.groups import Groups
-from extender.features.groups.models import GroupsView, GroupView
 from extender.features.groups.objector import Gangs
 from extender.features.groups.record import GroupRecord, GroupState, Key
-from extender.features.groups.views import Json, add_details, group_json
+from extender.features.groups.views import GroupsView, GroupView, Json, add_details, group_json
 from extender.wire.errors import WireError
 from extender.wire.groups import APIS, apis_of
 

@@ -15,13 +15,13 @@ from extender.kubelet.admission import start_pod
 from extender.kubelet.budget import Budget
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
-from extender.replay.branches import admit_in_all
+from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.node_totals import exceeds, pod_requests
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.victims import numa_nodes_of
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.totals import exceeds, pod_requests
+from extender.scheduling.victims import numa_nodes_of
 
 MAX_REPLAYS: Final = 16
 """The most replays for one place. Random choices of devices multiply them."""

@@ -1,14 +1,53 @@
-"""The pods that the objects of groups make, by role, as the watch shows these objects."""
+"""The pods that the objects of groups make, by role: a JobSet, a job of Kubeflow or Volcano, and others.
 
-from collections.abc import Sequence
+So the first pod of a group that comes is planned with the others as they will be. A template that cannot be read is
+left out: its pods count as copies of those that came.
+"""
+
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from extender.bounded import BoundedMap
 from extender.features.groups.record import Member
+from extender.replay.pod import Pod
 from extender.scheduling.pod_shape import PodShape
-from extender.wire.group_templates import RoleTemplate
-from extender.wire.groups import Group, ObjectKey
+from extender.wire.errors import WireError
+from extender.wire.groups import Group, ObjectKey, spreads
+from extender.wire.pods import pod_from_json
+from extender.wire.templates import find_templates
+
+KINDS: Final = frozenset({"job_set", "training_job", "ray_cluster", "leader_worker_set", "volcano_job"})
+MAX_ROLES: Final = 16
+
+
+class RoleTemplate(NamedTuple):
+    """`pods` pods of one role of a group. `is_alone`: no two of them can be on one node."""
+
+    role: str
+    pods: int
+    pod: Pod
+    is_alone: bool
+
+
+def templates_of(kind: str, document: Mapping[str, Any]) -> tuple[RoleTemplate, ...]:
+    """The templates in an object that states the size of a group of this kind. Empty: it has none that can be read."""
+    if kind not in KINDS:
+        return ()
+    if kind == "leader_worker_set" and isinstance(spec := document.get("spec"), dict):
+        document = {**document, "spec": {**spec, "replicas": 1}}  # each of its groups has all of its roles
+    found = []
+    try:
+        for each in find_templates(document)[:MAX_ROLES]:
+            template: Any = document
+            for key in each.keys:
+                template = template[key]
+            pod = pod_from_json({"metadata": {}, **template})
+            found.append(RoleTemplate(each.role.lower(), each.replicas, pod, spreads(template["spec"])))
+    except WireError:
+        return ()
+    return tuple(found)
+
 
 MAX_TEMPLATED: Final = 10_000
 """The number of objects whose templates of pods are kept."""

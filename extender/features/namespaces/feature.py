@@ -11,9 +11,9 @@ from typing import Any, Final
 from extender.kube.changes import Batch, Gone
 from extender.kube.fields import mapping, text
 from extender.kube.source import Source
-from extender.replay.demand import NO_DEMAND, Demand
+from extender.replay.pod import NO_DEMAND, Demand
 from extender.runtime.connection import ApiConnection, ConnectedFeature
-from extender.wire.demands import demand_from_json
+from extender.wire.pods import demand_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class NamespacesFeature(ConnectedFeature):
         def take(batch: Batch[LabelledNamespace]) -> None:
             for change in batch.changes:
                 demand = NO_DEMAND if isinstance(change, Gone) else change.value.demand
-                self.service.scheduling.demands.set(change.value.name, demand)
+                self.service.known.demands.set(change.value.name, demand)
             self._is_listed = self._is_listed or batch.complete
             connection.check()
 

@@ -32,9 +32,10 @@ from extender.questions.free_room import free_cpus
 from extender.questions.suggestions import NearestRequest, nearest
 from extender.replay.pod import Pod
 from extender.runtime.connection import ApiConnection, ConnectedFeature, LeaderTask
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call
-from extender.scheduling.totals import pod_requests
 
 LOG: Final = logging.getLogger(__name__)
 STEP_SECONDS: Final = 2.0
@@ -151,13 +152,13 @@ def message_about(call: Call, left_out: Collection[str] | None) -> tuple[str, Ad
     """Why every candidate was refused, and requests that fit on one that is not *left_out*; None: on none of them."""
     names, classes = call.names, call.classes or ()
     reasons = Counter(each.refusal for each in call.instead.values())
-    nodes: dict[NodeClass, str] = {}
-    for name, node_class in zip(names, classes, strict=bool(classes)):
+    nodes: dict[NodeClass, tuple[str, Judgement]] = {}
+    for name, node_class, judgement in zip(names, classes, call.judgements, strict=bool(classes)):
         if name not in call.instead:
-            reasons[call.judgements[node_class.id].refusal] += 1
+            reasons[judgement.refusal] += 1
         if left_out is not None and name not in left_out:
-            nodes[node_class] = name
-    found = roomiest(call, nodes)
+            nodes[node_class] = name, judgement
+    found = roomiest(nodes)
     return _reasons_text(call, reasons), None if found is None else advice_on(*found, call.pod)
 
 
@@ -178,11 +179,13 @@ def _nodes(count: int) -> str:
     return f"{count} node{'s' * (count > 1)}"
 
 
-def roomiest(call: Call, nodes: Mapping[NodeClass, str]) -> tuple[str, NodeClass] | None:
-    """The one of *nodes* with the most free exclusive CPUs among those whose state is certain; None: there is none."""
+def roomiest(nodes: Mapping[NodeClass, tuple[str, Judgement]]) -> tuple[str, NodeClass] | None:
+    """The one of *nodes* with the most free exclusive CPUs among those whose state is certain; None: there is none.
+
+    *nodes*: name and judgement of one node of each class.
+    """
     best: tuple[int, str, NodeClass] | None = None
-    for node_class, name in nodes.items():
-        judgement = call.judgements[node_class.id]
+    for node_class, (name, judgement) in nodes.items():
         is_known = judgement.certainty in (Certainty.EXACT, Certainty.ASSUMED) and node_class.possible.is_certain
         refusal, kubelet, state = judgement.refusal, node_class.kubelet, node_class.state
         if kubelet is None or state is None or not is_known:

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Response
 from extender.api.http.bodies import json_body
 from extender.api.http.problems import documented
 from extender.api.http.replies import described
-from extender.api.scheduler_call import Lap, VerbCall
+from extender.api.scheduler import Lap, VerbCall
 from extender.api.service import Service
-from extender.features.preemption.nominated_feed import NOMINATED, NominatedPod, apply_nominated
+from extender.features.preemption.nominated import NOMINATED, NominatedPod, apply_nominated
 from extender.features.preemption.nominator import Nominator
 from extender.features.preemption.preempt import Preempt
 from extender.features.preemption.running import BUDGETS, WatchedPods
@@ -66,7 +66,7 @@ class PreemptionFeature(ConnectedFeature):
         apply_nominated(self.service.known.pods, batch, self.service.clock())
 
     async def _answer(self, body: bytes, _lap: Lap) -> bytes:
-        plans = await self.verb.preempt(self.service.scheduling.completed(parse_preemption(body)))
+        plans = await self.verb.preempt(parse_preemption(body))
         return preemption_reply({name: (plan.victims, plan.violations) for name, plan in plans.items()})
 
     def _count(self, results: Mapping[str, int]) -> None:

@@ -1,23 +1,34 @@
 """Nodes that kube-scheduler has nominated pods to (`status.nominatedNodeName`), usually after a preemption.
 
+The API server selects them for the watch (`pkg/registry/core/pod/strategy.go` ToSelectableFields), so that other
+pending pods are never sent. A pod that is bound, deleted or no longer nominated is delivered as gone.
+
+RBAC: `list`, `watch` on pods (all namespaces).
+
 Rules of this file
-- Pure. The judge is the one of filter; it judges states in which leaving pods are gone.
+- The judge is the one of filter; it judges states in which leaving pods are gone.
 - A pod waits for its nominated node only if that is certain to admit it once the leaving pods are gone.
 - A nominated pod's room is kept from pods of lower priority, and from those of equal priority that were nominated later
   or not at all; but only if the node would admit the nominated pod.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from extender.cluster.node_class import HYPOTHETICAL, NodeClass
+from extender.cluster.pods import PodRegistry
+from extender.kube.changes import Batch, Gone
+from extender.kube.fields import integer, mapping, text
+from extender.kube.source import Source
 from extender.kubelet.admission import is_indifferent
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
-from extender.replay.branches import admit_in_all
-from extender.replay.possible_states import PossibleStates
+from extender.replay.pod import Pod
+from extender.replay.possible_states import PossibleStates, admit_in_all
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape
+from extender.wire.pods import pod_from_json
 
 States = tuple[ManagerState, ...]
 
@@ -76,3 +87,39 @@ def _admits(judge: Judge, shape: PodShape, node_class: NodeClass, states: Sequen
     then = replace(node_class, id=HYPOTHETICAL, pools=None, possible=PossibleStates(tuple(states)))
     judgement = judge(shape, then)
     return judgement.refusal is None and judgement.trouble is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NominatedPod:
+    """One unbound pod and the node that it is nominated to."""
+
+    pod: Pod
+    priority: int
+    node_name: str
+
+
+def apply_nominated(pods: PodRegistry, batch: Batch[NominatedPod], now: float) -> None:
+    """Apply changes from the watch to the registry, which ignores pods that are bound."""
+    for change in batch.changes:
+        value = change.value
+        if isinstance(change, Gone):
+            pods.clear_nomination(value.pod.uid, now)
+        else:
+            pods.nominate(value.pod, value.priority, value.node_name, now)
+
+
+def decode_nominated(value: Mapping[str, Any]) -> tuple[str, NominatedPod] | None:
+    """The pod's UID and the pod. None if it is bound, or has no nominated node or UID. Raises WireError."""
+    spec, node_name = mapping(value, "spec"), text(mapping(value, "status"), "nominatedNodeName")
+    if not node_name or text(spec, "nodeName"):
+        return None
+    pod = pod_from_json(value)
+    if not pod.uid:
+        return None
+    return pod.uid, NominatedPod(pod=pod, priority=integer(spec, "priority"), node_name=node_name)
+
+
+NOMINATED: Final = Source(
+    path="/api/v1/pods", field_selector="spec.nodeName=,status.nominatedNodeName!=", decode=decode_nominated
+)
+"""All nominated pods."""

@@ -11,15 +11,22 @@ from itertools import islice
 from typing import Final
 
 from extender.api.service import Service
-from extender.cluster.nominations import Nomination
-from extender.cluster.pods import KnownPod
+from extender.cluster.pods import KnownPod, Nomination
 from extender.features.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
-from extender.scheduling.feasibility import Filtered, with_feasible, without
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.objections import BindCall, FilterCall, Objection, Objector, refused_as
+from extender.scheduling.objections import (
+    BindCall,
+    FilterCall,
+    Filtered,
+    Objection,
+    Objector,
+    refused_as,
+    with_feasible,
+    without,
+)
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 

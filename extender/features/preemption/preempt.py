@@ -10,6 +10,7 @@ Rules of this file
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from extender.api.service import Service
@@ -30,12 +31,14 @@ class Preempt:
     def __init__(self, service: Service, nominator: Nominator, count: Callable[[Mapping[str, int]], None]) -> None:
         known, self._seconds = service.known, service.settings.preempt_seconds
         self._cluster, self._pods, self._running = known.nodes, known.pods, known.running
+        self._demands = known.demands
         self._judge, self._nominator, self._count = service.judging, nominator, count
         self._clock, self._offload = service.clock, service.offload
 
     async def preempt(self, args: PreemptionArgs) -> Mapping[str, Plan]:
         """The plan for each node on which evicting its victims makes room; other candidates are left out."""
         started = self._clock()
+        args = replace(args, pod=self._demands.complete(args.pod))
         known = self._pods.describe(args.pod, args.priority, args.nominated_node, started)
         nomination = known.nominated(started)
         if nomination is not None and await self._nominator.only_waits_for_leaving_pods(known, nomination.node_name):

@@ -21,13 +21,12 @@ from extender.kube.changes import Batch, Gone
 from extender.kube.fields import integer, mapping, strings, text
 from extender.kube.source import Source
 from extender.questions.node_context import WatchedPod
-from extender.scheduling.preemption.budgets import DisruptionBudget
-from extender.scheduling.preemption.running_pods import NodePods, RunningPod
-from extender.wire.label_selectors import requirements_of
+from extender.scheduling.victims import DisruptionBudget, NodePods, RunningPod
+from extender.wire.placement_rules import requirements_of
 
 
 class WatchedPods:
-    """Implements `extender.scheduling.preemption.running_pods.RunningPods` with watches.
+    """Implements `extender.scheduling.victims.RunningPods` with watches.
 
     *pods_on*: the pods on a node that are not finished; None: not known yet.
     """

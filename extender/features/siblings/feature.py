@@ -2,7 +2,7 @@
 
 from extender.api.service import Service
 from extender.features.siblings.siblings import Siblings
-from extender.intake.profiles import read_profiles
+from extender.intake import read_profiles
 from extender.kube.feed import Refused
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 

@@ -1,5 +1,9 @@
 """What strategies use of one admission, and what it leaves free on each NUMA node.
 
+`RowsOutcome` is the admission of one node, restated for all rows of the free table that give the pod the same answer:
+the nodes have equal keys, so each gives the pod the same amounts of the same NUMA nodes. What is left differs, and is
+in the table's columns. So the arithmetic of merits is for ints, and for arrays of ints of any size.
+
 Rules of this file
 - Amounts are whole CPUs, bytes, devices. NUMA ids may be sparse, a NUMA node may have nothing of a resource, and a
   device may belong to several NUMA nodes or to none.
@@ -7,10 +11,16 @@ Rules of this file
   types under the Static memory policy; healthy devices. Resources of which the node has nothing are left out.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import reduce
+from math import isqrt
+from typing import Any, Final, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from extender.cluster.free_table import Int64s, RowGroup
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.sets import iter_bits
@@ -18,7 +28,38 @@ from extender.kubelet.state import CPUState, Device, ManagerState, MemoryState
 from extender.kubelet.verdict import Admitted, Placement
 from extender.nri.books import Books
 from extender.replay.creation import grants_of, placed_by, policy_of
-from extender.scheduling.ranking.elementwise import Amount, greatest
+
+Amounts = NDArray[np.object_]
+"""Ints of any size: bytes are squared, which 64 bits do not hold."""
+Amount = Any
+"""An int, or `Amounts` with one for each node."""
+_ISQRT: Final = np.frompyfunc(isqrt, 1, 1)
+
+
+def greatest(values: Sequence[Amount]) -> Amount:
+    """The greatest value, of each node; 0 if there is none."""
+    return reduce(_greater, values, 0)
+
+
+def least(values: Sequence[Amount]) -> Amount:
+    """The least of one or more values, for each node."""
+    return reduce(_less, values)
+
+
+def root(value: Amount) -> Amount:
+    """The square root, rounded down."""
+    return _ISQRT(value) if isinstance(value, np.ndarray) else isqrt(value)
+
+
+def _greater(one: Amount, other: Amount) -> Amount:
+    is_array = isinstance(one, np.ndarray) or isinstance(other, np.ndarray)
+    return np.maximum(one, other) if is_array else max(one, other)
+
+
+def _less(one: Amount, other: Amount) -> Amount:
+    is_array = isinstance(one, np.ndarray) or isinstance(other, np.ndarray)
+    return np.minimum(one, other) if is_array else min(one, other)
+
 
 CPU: Final = "cpu"
 
@@ -83,7 +124,7 @@ class AdmissionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """One resource on one node, or on many: then `free` and `aligned` have arrays, see `rows`.
+    """One resource on one node, or on many: then `free` and `aligned` have arrays, see `RowsOutcome`.
 
     `capacity`: all that pods can ever get, never 0. `free`: what they can get now. `aligned`: for each NUMA node, what
     one container could get from it alone. A device that belongs to several NUMA nodes counts in each, one without
@@ -180,3 +221,51 @@ def _footprint(machine: Machine, state: ManagerState, placement: Placement) -> i
             if not numa & span:
                 span |= numa & -numa
     return span
+
+
+Taken = tuple[str, Headroom, Headroom]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOutcome:
+    """A `RankedAdmission` of many nodes: the amounts that are free are arrays, with one for each row."""
+
+    machine: Machine
+    placed: Sequence[tuple[int, bool]]
+    resources: Sequence[Taken]
+
+    def spans(self) -> Iterator[tuple[int, bool]]:
+        """The NUMA nodes of each container, which are the same on all rows."""
+        yield from self.placed
+
+    def taken(self) -> Iterator[Taken]:
+        """Each resource of which the pod takes something, with the headroom before and after."""
+        yield from self.resources
+
+
+def rows_outcome(one: AdmissionOutcome, group: RowGroup, rows: Int64s) -> RowsOutcome | None:
+    """The admission of all *rows*, which have the key of *one*; None where the columns lack what a merit reads."""
+    resources = []
+    for name, before, after in one.taken():
+        columns = group.amounts_of(name, rows)
+        if columns is None or not _has_all(one, group, name, columns):
+            return None
+        ids = one.machine.cpu_numa_ids if name == CPU else one.machine.numa_ids
+        places = [ids.index(numa) for numa in columns if numa >= 0]
+        gone = [before.aligned[place] - after.aligned[place] for place in places]
+        less = before.free - after.free
+        if places and sum(gone) != less:  # memory of several NUMA nodes joins them, so more is lost than is taken
+            return None
+        free = sum(columns.values())
+        aligned = tuple(amounts for numa, amounts in columns.items() if numa >= 0)
+        left = tuple(amounts - taken for amounts, taken in zip(aligned, gone, strict=True))
+        resources.append((name, Headroom(before.capacity, free, aligned), Headroom(after.capacity, free - less, left)))
+    return RowsOutcome(one.machine, tuple(one.spans()), resources)
+
+
+def _has_all(one: AdmissionOutcome, group: RowGroup, resource: str, columns: Collection[int]) -> bool:
+    """Whether the columns of a resource have all that is free of it, and each NUMA node as strategies count it."""
+    if resource == CPU:
+        return not one.kubelet.cpu_options.full_pcpus_only
+    kinds = [kind for each in group.hardware.devices if each.resource == resource for kind, _ in each.kinds]
+    return all(kind > 0 and kind.bit_length() - 1 in columns for kind in kinds) or all(kind <= 0 for kind in kinds)

@@ -1,18 +1,17 @@
 """The last scheduling calls, with what decided their results; bounded.
 
 Rules of this file
-- Noting a call costs little: it keeps the snapshot and the judgements that the answer was made of, and the names packed
+- Noting a call costs little: it keeps the snapshot and the different judgements of the answer, and the names packed
   into one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
 - Bounded by the number of calls and of candidates in all calls. A pod counts as one for each `NAME_BYTES` of it.
   When the log is full, the namespace with the most calls loses its oldest one, so it cannot displace those of others.
 - Classes that no node has any longer keep memory alive that their nodes decide about. Where that is more than
   `MAX_RETIRED_BYTES`, the oldest calls lose kubelets and states: their judgements stay, and are no longer replayed.
-- Judgements are by class id. Classes are immutable and hold the state of that moment, so an explanation replays the
-  past as it was.
+- Classes are immutable and hold the state of that moment, so an explanation replays the past as it was.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -20,14 +19,13 @@ from weakref import ref
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from extender.bounded import Shares
 from extender.cluster.node_class import NodeClass, RetiredClasses
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.replay.pod import Pod
-from extender.scheduling.cache import Judgements
-from extender.scheduling.candidates import Candidates
-from extender.scheduling.columns import Int64s
+from extender.scheduling.cache import Int64s, Kinds
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.scheduler import SchedulerArgs
@@ -52,10 +50,11 @@ class Call:
 
     `packed_names`: the candidates, in the order of the request, as JSON. `seen`: the snapshot of that moment, in which
     the candidates are at `slots`, or their classes in the same order; None: the pod requests nothing that any node
-    aligns, and all of them passed. `instead`: judgements by name of candidates that did not get that of their class.
-    `is_refused`: filter refused every candidate. `given`: the scores, one byte each, where they do not follow from the
-    judgements; empty if they do. `place`: the only node that was offered of those that passed, because the pod has its
-    place in a group there; "": all were.
+    aligns, and all of them passed. `different`: the different judgements of their classes; each candidate's is at
+    `positions` in it. `instead`: judgements by name of candidates that did not get that of their class. `is_refused`:
+    filter refused every candidate. `given`: the scores, one byte each, where they do not follow from the judgements;
+    empty if they do. `place`: the only node that was offered of those that passed, because the pod has its place in a
+    group there; "": all were.
     """
 
     verb: str
@@ -64,7 +63,8 @@ class Call:
     count: int
     at: float
     seen: ClusterSnapshot | Sequence[NodeClass] | None = None
-    judgements: Judgements = field(default_factory=dict)
+    different: Sequence[Judgement] = ()
+    positions: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32), repr=False, compare=False)
     slots: Int64s = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
     instead: Mapping[str, Judgement] = field(default_factory=dict)
     is_refused: bool = False
@@ -82,36 +82,27 @@ class Call:
         """The classes of the candidates, in the order of `names`; None if `seen` is None."""
         return self.seen.at(self.slots) if isinstance(self.seen, ClusterSnapshot) else self.seen
 
-    def by_judgement(self) -> Iterator[tuple[Judgement, list[str]]]:
-        """Each judgement with the names that got it. Those of `instead` form groups of their own."""
-        classes = self.classes
-        if classes is None:
-            return
-        groups: dict[NodeClass, list[str]] = {}
-        for name, node_class in zip(self.names, classes, strict=True):
-            if name not in self.instead:
-                groups.setdefault(node_class, []).append(name)
-        for node_class, names in groups.items():
-            yield self.judgements[node_class.id], names
-        for judgement in dict.fromkeys(self.instead.values()):
-            yield judgement, sorted(name for name, each in self.instead.items() if each == judgement)
+    @property
+    def judgements(self) -> list[Judgement]:
+        """The judgement of the class of each candidate, in the order of `names`; empty if `seen` is None."""
+        return [self.different[position] for position in self.positions.tolist()]
+
+    def by_judgement(self) -> dict[Judgement, list[str]]:
+        """The names that got each judgement; empty if `seen` is None."""
+        groups: dict[Judgement, list[str]] = {}
+        for name, judgement in zip(self.names, self.judgements, strict=self.seen is not None):
+            groups.setdefault(self.instead.get(name, judgement), []).append(name)
+        return groups
 
     def judgement_of(self, name: str) -> Judgement | None:
         """The judgement of a candidate; None if *name* was no candidate, or nothing was judged."""
-        node_class = self.class_of(name)
-        if node_class is None:
-            return None
-        return self.instead.get(name) or self.judgements[node_class.id]
+        return next((judgement for judgement, names in self.by_judgement().items() if name in names), None)
 
     def scores(self) -> list[tuple[str, int]]:
         """Name and score of each candidate, in the order of `names`, as prioritize returned them."""
-        names, classes = self.names, self.classes
-        if classes is None:
-            return [(name, MAX_SCORE) for name in names]
-        if self.given:
-            return list(zip(names, self.given, strict=True))
-        candidates = Candidates.of(names, classes)
-        return list(zip(names, score_nodes(candidates, self.judgements), strict=True))
+        if self.seen is None:
+            return [(name, MAX_SCORE) for name in self.names]
+        return list(zip(self.names, self.given or score_nodes(self.judgements), strict=True))
 
     def class_of(self, name: str) -> NodeClass | None:
         """The class of a candidate; None if *name* was no candidate, or nothing was judged."""
@@ -135,8 +126,12 @@ class Answered(Protocol):
         """The slot of each candidate."""
 
     @property
-    def judgements(self) -> Judgements:
-        """By class id."""
+    def kinds(self) -> Kinds:
+        """The judgements of the pod's shape."""
+
+    @property
+    def codes(self) -> Int64s:
+        """The code of the judgement of each candidate."""
 
 
 def call_about(
@@ -154,6 +149,7 @@ def call_about(
     packed = orjson.dumps(names)
     if answers is None:
         return Call(verb, args.pod, packed, len(names), at, instead=instead, is_refused=is_refused, place=place)
+    different, positions = answers.kinds.different(answers.codes)
     return Call(
         verb,
         args.pod,
@@ -161,8 +157,9 @@ def call_about(
         len(names),
         at,
         seen=answers.snapshot,
-        judgements=answers.judgements,
         slots=answers.slots,
+        different=different,
+        positions=positions,
         instead=instead,
         is_refused=is_refused,
         place=place,
@@ -280,6 +277,6 @@ class DecisionLog:
 def certainties(call: Call) -> Counter[str]:
     """The number of candidates by certainty."""
     counted: Counter[str] = Counter()
-    for judgement, names in call.by_judgement():
+    for judgement, names in call.by_judgement().items():
         counted[judgement.certainty.value] += len(names)
     return counted

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from extender.bounded import BoundedMap
-from extender.cluster.settled_pod import SettledPod
+from extender.cluster.events import SettledPod
 from extender.kubelet.budget import Budget, BudgetError
 from extender.kubelet.config import KubeletConfigError, TopologyPolicy
 from extender.kubelet.kubelet import Kubelet

@@ -17,7 +17,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from extender.bounded import BoundedMap
-from extender.cluster.settled_pod import AdmissionResult, SettledPod
+from extender.cluster.events import AdmissionResult, SettledPod
+from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind
 from extender.kubelet.state import Device
 from extender.kubelet.verdict import MANAGERS_REASONS, Admitted, Certainty
@@ -144,16 +145,14 @@ def agrees(settled: SettledPod) -> bool:
 
 
 def _kind_of(settled: SettledPod) -> Kind:
-    kubelet = settled.kubelet
     verdicts = settled.verdicts
     certainty = verdicts[0].certainty if verdicts else Certainty.UNKNOWN
-    return Kind(
-        policy=kubelet.policy.value,
-        scope=kubelet.scope.value,
-        version=f"1.{kubelet.rules.minor}",
-        certainty=certainty.value,
-        result=_compare(settled),
-    )
+    return Kind(*labels_of(settled.kubelet), certainty.value, _compare(settled))
+
+
+def labels_of(kubelet: Kubelet) -> tuple[str, str, str]:
+    """Policy, scope and version, as in `Kind`."""
+    return kubelet.policy.value, kubelet.scope.value, f"1.{kubelet.rules.minor}"
 
 
 def _compare(settled: SettledPod) -> Result:

@@ -11,12 +11,10 @@ from extender.features.groups.groups import Groups
 from extender.features.groups.objector import Gangs
 from extender.samples.nodes import SampleNode
 from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, PodBound, Unelected
-from extender.scheduling.feasibility import Filtered
-from extender.wire.binding import ExtenderBindingArgs
-from extender.wire.group_conventions import GROUP, SIZE
-from extender.wire.groups import group_of
+from extender.scheduling.objections import Filtered
+from extender.wire.groups import GROUP, SIZE, group_of
 from extender.wire.pods import pod_from_json
-from extender.wire.scheduler import SchedulerArgs
+from extender.wire.scheduler import ExtenderBindingArgs, SchedulerArgs
 from tests.api.conftest import Clock
 from tests.observations import observation_of
 from tests.reports import pod_of, sample

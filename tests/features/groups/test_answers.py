@@ -1,7 +1,7 @@
 """What filter answers for pods of groups."""
 
 from extender.features.groups.answers import HELD, NOT_TOGETHER, only, only_place, refused_for_groups
-from extender.scheduling.feasibility import Filtered, refuse_all, without
+from extender.scheduling.objections import Filtered, refuse_all, without
 from extender.scheduling.reasons import RefusalReason
 from tests.scheduling.test_feasibility import NAMES
 

@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 from starlette.testclient import TestClient
 
-from extender.api.records.decision_models import PodDecision
+from extender.api.records.decisions import PodDecision
 from extender.app import make_app
 from extender.cli.render import decision_text
 from extender.features.groups.record import FORGET_SECONDS
-from extender.wire.group_conventions import GROUP, SIZE
-from extender.wire.groups import Group, ObjectKey
+from extender.wire.groups import GROUP, SIZE, Group, ObjectKey
 from tests.features.groups.gang_world import GangWorld, member
 from tests.reports import pod_of
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from extender.features.groups import planner
+from extender.features.groups.templates import templates_of
 from extender.kubelet.budget import Budget
 from extender.scheduling.binder import PodBound
-from extender.wire.group_templates import templates_of
 from extender.wire.groups import ObjectKey, sizes_of
 from tests.features.groups.gang_world import GangWorld, member
 from tests.features.groups.unequal_groups import GPU, judge

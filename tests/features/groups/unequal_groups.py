@@ -23,7 +23,7 @@ from extender.kubelet.verdict import Admitted
 from extender.samples.machines import Hardware
 from extender.samples.nodes import DescriptionError, SampleNode, Workload, make_pod
 from extender.scheduling.binder import PodBound
-from extender.wire.group_conventions import GROUP, SIZE
+from extender.wire.groups import GROUP, SIZE
 from extender.wire.pods import pod_from_json
 from tests.features.groups.gang_world import GangWorld
 from tests.observations import observation_of

@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from extender.features.preemption.cpu_lower_bound import CPUBound
+from extender.features.preemption.plan import CPUBound
 from extender.kubelet.admission import admit, release_pods
 from extender.kubelet.config import KubeletConfigError
 from extender.kubelet.resolve import resolve

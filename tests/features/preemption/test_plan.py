@@ -23,9 +23,8 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Action, UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption.running_pods import NodePods, RunningPod
-from extender.scheduling.preemption.victims import count_violations, numa_nodes_of
 from extender.scheduling.ranking.strategies import least_numa
+from extender.scheduling.victims import NodePods, RunningPod, count_violations, numa_nodes_of
 from extender.wire.pods import pod_from_json
 from extender.wire.preemption import DescribedPod, Proposal
 from tests.reports import pod_of, sample

@@ -19,12 +19,12 @@ from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
+from extender.scheduling import victims
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.preemption import victims
-from extender.scheduling.preemption.running_pods import NodePods, RunningPod
 from extender.scheduling.ranking.strategies import least_numa
+from extender.scheduling.victims import NodePods, RunningPod
 from extender.wire.pods import pod_from_json
 from extender.wire.preemption import Proposal
 from extender.wire.scenarios import scenario_from_json

@@ -7,9 +7,8 @@ from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.pods import PodDecoder, PodRecord
-from extender.scheduling.preemption.budgets import DisruptionBudget
-from extender.scheduling.preemption.running_pods import NodePods, RunningPod
-from extender.wire.label_selectors import LabelRequirement
+from extender.scheduling.victims import DisruptionBudget, NodePods, RunningPod
+from extender.wire.placement_rules import LabelRequirement
 
 WEB = LabelRequirement(key="app", operator="In", values=frozenset({"web"}))
 BUDGET = DisruptionBudget(

@@ -11,8 +11,7 @@ from extender.cluster.events import PodAssumed
 from extender.cluster.node import Observation
 from extender.cluster.store import NodeStore
 from extender.features.siblings import siblings
-from extender.features.siblings.likeness import excess
-from extender.features.siblings.siblings import Siblings
+from extender.features.siblings.siblings import Siblings, excess
 from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.nodes import NodeObject, decode_node
 from extender.kubelet.machine import Machine, NUMANodeFacts

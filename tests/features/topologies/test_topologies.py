@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from extender.api.service import Service
 from extender.app import make_service
 from extender.config.settings import Settings
-from extender.features.topologies.feed import TOPOLOGIES, TopologyFeed, TopologyRecord, decode_topology
+from extender.features.topologies.feature import TOPOLOGIES, TopologyFeed, TopologyRecord, decode_topology
 from extender.kube.access import plain
 from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.client import KubeClient
@@ -30,6 +30,7 @@ from node_exporter.sinks import Delivery
 from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.nrt import ApiServer, NrtSink
 from node_exporter.topology_object import to_nrt
+from tests import waiting
 from tests.cluster.reading import classes_at
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import QUICK
@@ -68,7 +69,7 @@ def test_two_rights_are_enough(server: FakeApiServer) -> None:
     client = KubeClient(plain(server.url))
     watch = Watch(client, TOPOLOGIES, told.append, QUICK)
     watch.start()
-    assert watch.wait_synced(PATIENCE_SECONDS)
+    waiting.until(lambda: watch.status().synced)
     assert watch.stop(PATIENCE_SECONDS)
     client.close()
 

@@ -13,12 +13,15 @@ from tests.live.scenes import (
     demands,
     groups,
     ignorable,
+    jobs,
     kills,
+    late_plugins,
     mixed,
     preemption,
     quiet,
     replicas,
     restarts,
+    slow_stops,
     throughput,
     topologies,
     waking,
@@ -40,6 +43,11 @@ SCENES: Final[Mapping[str, Scene]] = {
     "claims": claims.play,
     "arrivals": arrivals.play,
     "arrivals-default": arrivals.play_by_default,
+    "jobs": jobs.play,
+    "late-plugins": late_plugins.play,
+    "slow-stops": slow_stops.play,
     "api-restarts": api_restarts.play,
     "throughput": throughput.play,
 }
+WITH_REAL_KUBELETS: Final = ("mixed", "restarts", "late-plugins", "jobs", "slow-stops")
+"""Played with real kubelets where none is named. The others were not tried, or are made for restated ones."""

@@ -18,7 +18,7 @@ from tests.live.book import Entry
 from tests.live.bounds import show_binds, show_load
 from tests.live.cluster import Cluster, Plan, Say, cluster
 from tests.live.load import audit_of, counted, feed
-from tests.live.nodes import LiveNode
+from tests.live.node import LiveNode
 from tests.live.report import Findings
 from tests.live.workload import PODS as PATH
 

@@ -6,7 +6,7 @@ with pods that carry the mark of that recipe: those are bound by the extender or
 mark.
 """
 
-from extender.scheduling.totals import ALIGNED
+from extender.scheduling.node_totals import ALIGNED
 from tests.live.binaries import Binaries
 from tests.live.bounds import show_load
 from tests.live.cluster import Plan, Say, cluster

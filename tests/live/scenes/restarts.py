@@ -18,7 +18,7 @@ from tests.live.report import Findings
 
 NODES, PODS, LIFE_SECONDS = 12, 300, 12.0
 PAUSE_SECONDS = (0.5, 3.0)
-"""Between two restarts."""
+"""Between two restarts on so many nodes as the scene has by itself; with fewer nodes restarts are rarer."""
 AWAY_SECONDS = (0.5, 8.0)
 AGAIN = 0.1
 """At most this share of the pods ran before a restart and is refused by it. Most of these a kubelet refuses whatever
@@ -36,7 +36,12 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         running.scheduler.configure(running.extender.url)
         with running.scheduler:
             found = feed(
-                running, "restarts", seed=plan.seed, pods=pods, life_seconds=life, disturb=_restart(running, plan.seed)
+                running,
+                "restarts",
+                seed=plan.seed,
+                pods=pods,
+                life_seconds=life,
+                disturb=restarting(running, plan.seed, usual=NODES),
             )
         audit, binds = audit_of(running.extender, say), running.extender.binds()
         findings.show("kube-apiserver", running.plane.version)
@@ -57,16 +62,18 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     return findings
 
 
-def _restart(running: Cluster, seed: int) -> Disturb:
+def restarting(running: Cluster, seed: int, *, usual: int) -> Disturb:
+    """Kubelets end and come back, each as often however many there are. *usual*: nodes for which `PAUSE_SECONDS` is."""
     random, nodes = Random(seed), running.nodes
+    rarer = usual / len(nodes.all)
 
     def disturb(enough: threading.Event) -> None:
         away: dict[str, Future[None]] = {}
-        while not enough.wait(random.uniform(*PAUSE_SECONDS)):
+        while not enough.wait(rarer * random.uniform(*PAUSE_SECONDS)):
             node = random.choice(nodes.all)
             if node.name not in away or away[node.name].done():
                 away[node.name] = nodes.loop.submit(node.kubelet.restart(random.uniform(*AWAY_SECONDS)))
         for restart in away.values():
-            restart.result(60)
+            restart.result(90)
 
     return disturb

@@ -19,7 +19,7 @@ from extender.nri.config import LEVELS, PolicyConfig
 from extender.nri.cpu_taking import discover
 from extender.nri.events import Node, set_up, start
 from extender.nri.objects import NriPod, QoS
-from extender.nri.pool_rules import PoolRule
+from extender.nri.pools import PoolRule
 from extender.wire.nri_scenarios import NriStep, pod_of
 from tests.replay.nri.vectors import machine
 

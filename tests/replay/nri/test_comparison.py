@@ -10,7 +10,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
 from extender.nri.admission import place_pod
 from extender.nri.comparison import PoolRow, compare_pools
-from extender.nri.pool_rules import PoolRule
+from extender.nri.pools import PoolRule
 from extender.replay.nri_pod import nri_pod
 from extender.wire.pods import pod_from_json
 from tests.nri_states import recorded_creations

@@ -7,7 +7,7 @@ from extender.kubelet.budget import MAX_STEPS, UNLIMITED, Budget
 from extender.nri.admission import UnplacedContainer, place_pod
 from extender.nri.objects import QoS
 from extender.nri.orders import MAX_PLACEMENTS, MAX_RESULTS, MAX_SEARCH_STEPS, Results, explore
-from extender.nri.restarts import restart
+from extender.nri.reconfigure import restart
 from tests.replay.nri.test_admission import node_of, pod_named
 
 

@@ -10,6 +10,7 @@ from extender.kubelet.sets import format_list, parse_list
 from extender.nri.books import Setup
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_allocator import take_cpus
+from extender.nri.cpu_groups import compare
 from extender.nri.cpu_taking import discover
 from extender.nri.events import Node, NriOutcome, create, resize, run_pod, set_up, start, stop
 from extender.nri.expressions import Expression
@@ -18,7 +19,6 @@ from extender.nri.hints import container_hints
 from extender.nri.machine import DRAM, HIGH, LOW, PMEM, MemoryNode, NriMachine
 from extender.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
 from extender.nri.objects import ContainerDevice, NriPod, QoS
-from extender.nri.priorities import compare
 from extender.nri.reconfigure import reconfigurations
 from extender.nri.text import parse_bool, parse_duration, parse_id_list, parse_int
 from extender.nri.verdict import NriRefusal

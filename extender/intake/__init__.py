@@ -1,1 +1,0 @@
-"""From a report, or a NodeResourceTopology object, to what the cluster keeps of a node."""

@@ -1,1 +1,0 @@
-"""Preemption: which victims to evict so that the kubelet of a node admits the pod."""
