@@ -135,8 +135,8 @@ def test_a_binding_of_which_nobody_knows_keeps_its_room_until_the_watch_tells(li
     client.report(report_of(sample("node-a")))
     pod = _create(server, "p", 16)
     client.filter(pod, "node-a")
-    server.faults.drop(1, "before", verb="create")
-    server.faults.fail(5, 500, verb="get")
+    server.faults.drop(500, "before", verb="create")
+    server.faults.fail(500, 500, verb="get")
 
     assert client.bind(pod, "node-a") != ""
     server.faults.clear()

@@ -76,7 +76,7 @@ def test_a_new_certificate_is_used_from_the_next_handshake_on(own: Files) -> Non
     with pytest.raises(ssl.SSLCertVerificationError):
         handshake(certificates, own.client())
 
-    assert loads(metrics) == {"loaded": 2.0}
+    assert loads(metrics) == {"loaded": 2.0, "failed": 0.0}
 
 
 def test_a_new_client_ca_replaces_the_old_one(own: Files) -> None:
@@ -130,7 +130,7 @@ def test_files_are_looked_at_once_a_second_at_most(own: Files) -> None:
     clock.now += 0.5
     handshake(certificates, own.client())
 
-    assert loads(metrics) == {"loaded": 1.0}
+    assert loads(metrics) == {"loaded": 1.0, "failed": 0.0}
 
 
 def test_a_certificate_without_its_key_is_an_error_at_the_start(own: Files) -> None:
