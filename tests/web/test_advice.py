@@ -22,7 +22,7 @@ CASES = {
         {"pod": SOLVER, "node": "xeon-b"},
         "1 eviction can open an aligned place",
     ),
-    "Defragment the cluster": ({"pod": SOLVER, "max_moves": "2"}, "2 moves would make room for 2 more aligned pods"),
+    "Defragment the cluster": ({"pod": SOLVER, "max_moves": "2"}, "2 moves would make room for 4 more aligned pods"),
     "Resize a pod in place": ({"target": "demo/worker-0", "cpu": "12"}, "infeasible"),
     "Compare kubelet configurations": ({"configurations": "12"}, "pods on 11 nodes"),
     "Find requests that just miss a boundary": ({}, "suggestions for 10 shapes of pods"),

@@ -144,17 +144,22 @@ def test_cores_stand_together_with_their_cache(page: Page) -> None:
 
 
 @pytest.mark.parametrize("workload", PODS, ids=lambda each: each.name)
-def test_the_page_and_the_story_of_the_demo_name_the_same_node(page: Page, demo: str, workload: Workload) -> None:
+def test_the_page_begins_with_a_node_as_good_as_that_of_the_story(page: Page, demo: str, workload: Workload) -> None:
     pod = make_pod(workload.name, workload.name, workload)
     with httpx.Client(base_url=demo, trust_env=False, timeout=30) as client:
-        choice = tell(client, sample_cluster(), pod).choice
-    assert choice is not None
+        story = tell(client, sample_cluster(), pod)
+        answers = client.post("/v1/what-if", json={"pod": pod}).raise_for_status().json()["nodes"]
+    assert story.choice is not None
     page.goto(demo)
 
     _ask(page, json.dumps(pod))
 
     expect(page.locator("#headline")).to_contain_text("Aligned on")
-    expect(page.locator("li[aria-posinset='1'] .tile-name")).to_have_text(choice.node.name)
+    shown = [name.strip() for name in page.locator("li[aria-posinset] .tile-name").all_inner_texts()]
+    # the demo has no taints, which keep nodes with devices for pods that request them in the story
+    offered = {row.node.name for row in story.rows}
+    scores = {each["node"]: each["score"] for each in answers}
+    assert scores[next(name for name in shown if name in offered)] == scores[story.choice.node.name]
 
 
 def test_refused_nodes_of_a_decision_are_named(page: Page, demo: str) -> None:

@@ -7,13 +7,10 @@ pod shape and class of nodes. `docs/strategies.md` has the formulas side by side
 Rules of this file
 - Only resources of which the pod takes something count, each with its weight (`cpu=2,memory=1,vendor.example/gpu=10`).
   If none counts, the merit is 0. Integers only: parts of `FULL`.
-- least-allocated, most-allocated and balanced measure the node as a whole. Otherwise a node with less allocated could
-  be worse under least-allocated, or better under most-allocated. (The NUMA node on which a pod is placed can change
-  with what is free, and with it any measure of that NUMA node.) least-numa and least-fragmentation measure NUMA nodes.
-- least-fragmentation keeps the largest aligned request possible: what one NUMA node alone could still serve. A pod's
-  cost is what it takes away from that, as a part of what it takes in all, so that nodes of all sizes compare: 0 if
-  another NUMA node has as much, 1 if all of it is lost. Among placements of the same cost, the one on fuller NUMA nodes
-  is better: it leaves empty NUMA nodes empty.
+- least-allocated, most-allocated and balanced measure the node as a whole: the NUMA node of a pod can change with what
+  is free, and then less allocated could count as worse. least-numa and least-fragmentation measure NUMA nodes.
+- least-fragmentation keeps the largest aligned request possible: what one NUMA node alone could still serve. Among
+  placements that keep as much of it, the one on fuller NUMA nodes is better: it leaves empty NUMA nodes empty.
 """
 
 import re
