@@ -83,9 +83,7 @@ def _moral(story: Story) -> Text:
     text = Text("\n")
     if story.left_out:
         names = ", ".join(node.name for node in story.left_out)
-        text.append(
-            f"kube-scheduler itself leaves out, for missing resources or for a taint of devices: {names}.\n", "dim"
-        )
+        text.append(f"kube-scheduler leaves out, for missing resources or a taint of devices: {names}.\n", "dim")
     text.append(f"By totals it fits {len(story.rows)} nodes; on {len(refusing)} of them the kubelet would refuse it.\n")
     if by_totals in refusing:
         reason = by_totals.answer["verdict"]["reason"]

@@ -345,7 +345,7 @@ def with_init(pod: Json, cpus: int = 3) -> Json:
 
 
 def fragile_world() -> GangWorld:
-    """The strategy prefers the node where the two pods are on one NUMA node each, so that they meet as the tests need."""
+    """With this strategy the plan uses both nodes where there are two, as the tests need."""
     world = GangWorld(strategy="least-numa")
     world.add(sample("a", hardware=EIGHT, topologyManagerPolicy="restricted"))
     return world
