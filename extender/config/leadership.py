@@ -55,7 +55,8 @@ class LeadershipSettings(BaseSettings):
     wake_up: bool = Field(
         default=False,
         description="Change an annotation of a node when a pod that was refused for now would fit there: the scheduler "
-        "then retries the pod at once instead of after up to five minutes. Needs `patch` on nodes, a strong right.",
+        "then retries the pod at once instead of after up to five minutes, from 1.30 on. Needs `patch` on nodes, a "
+        "strong right.",
     )
     wake_up_seconds: float = Field(
         default=1.0, gt=0, description="Time between two scans of changed nodes. A scan touches at most one node."

@@ -1,12 +1,14 @@
 """Requeues pods that were refused for now: when one would fit on a node that has changed, touches the node.
 
-kube-scheduler retries unschedulable pods when a node changes. A changed annotation is enough.
+kube-scheduler retries unschedulable pods when a node changes. From 1.30 on a changed annotation is enough.
 
 Rules of this file
 - Only the leader touches nodes. A standby scans them as well, so that a takeover does not start with a scan of every
   node.
-- A scan covers nodes whose class has changed since the last scan, and replays only what is not cached. The results are
-  cached for the scheduler's next call.
+- A scan covers nodes whose class has changed, and replays only what is not cached. The results are cached for the
+  scheduler's next call.
+- Two scans cover each change that leads to no touch: a filter call that began before the change may refuse its pod
+  after the first one.
 - A scan has a time limit. After `SCAN_SECONDS` it stops, and the next one continues with the same nodes.
 - All watchers of nodes receive every touch. So a node is touched once in `NODE_SECONDS`, and all nodes together
   `PER_SECOND` times. A touch over these limits is not queued: a later scan tries again if a refused pod still fits.
@@ -52,9 +54,13 @@ make = RequeueFeature
 
 @dataclass
 class Requeuer(LeaderTask):
-    """Scans and touches nodes for one service. `_scanned_at`: the class id of each node at its last scan."""
+    """Scans and touches nodes for one service.
+
+    `_scanned_at`: the class id of each node when it was done. `_before`: the nodes of the last scan.
+    """
 
     _scanned_at: dict[str, int] = field(default_factory=dict, init=False)
+    _before: dict[str, NodeClass] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         """Nothing was touched yet."""
@@ -73,15 +79,15 @@ class Requeuer(LeaderTask):
         for name in chain.from_iterable(each.released() for each in service.scheduling.objectors):
             self._scanned_at.pop(name, None)
         changed = {r.name: r.node_class for r in service.known.nodes if self._scanned_at.get(r.name) != r.node_class.id}
-        if not pods:
-            self._done(changed)
-            return None
+        before, self._before = self._before, changed
         fitting, finished = await self._fitting(pods, frozenset(changed.values()), now + SCAN_SECONDS)
         touched = None
         if fitting is not None and self.can_write():
             touched = await self._touch([name for name, node_class in changed.items() if node_class is fitting])
-        if touched is not None or (finished and fitting is None):
+        if touched is not None:
             self._done(changed)
+        elif finished and fitting is None:
+            self._done(dict(changed.items() & before.items()))
         return touched
 
     async def _fitting(

@@ -1,7 +1,9 @@
 """Refused pods are woken when, and only when, one would fit: with a real (fake) API server to touch nodes in."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -10,14 +12,22 @@ from starlette.testclient import TestClient
 
 from extender.api.service import Service
 from extender.app import make_app, make_service
+from extender.cluster.node_class import NodeClass
 from extender.config.settings import Settings
 from extender.features.requeue.feature import ANNOTATION, Requeuer, touch
 from extender.kube.access import plain
 from extender.kube.client import KubeClient
+from extender.kubelet.budget import Budget
 from extender.samples.nodes import Workload
+from extender.scheduling.judge import make_judge
+from extender.scheduling.judgement import Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.ranking.strategies import Weights, make_strategy
 from tests.api.conftest import Clock
+from tests.contract.live import cluster as live_cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.waiting import PATIENCE_SECONDS, until
 
 FULL = [Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})]
 
@@ -156,3 +166,67 @@ def test_a_server_that_is_away_is_asked_again(cluster: Cluster) -> None:
     cluster.clock.now += 10.0
 
     assert cluster.scan() == "node-a"
+
+
+class HeldJudge:
+    """The real judge, that goes on only when a test says so."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+        self._judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+
+    def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        self.has_begun.set()
+        assert self.may_go_on.wait(PATIENCE_SECONDS)
+        return self._judge(shape, node_class, budget)
+
+
+def test_a_pod_that_is_refused_for_what_a_node_was_before_the_last_scan_is_requeued(server: FakeApiServer) -> None:
+    """Seen red: the node counted as scanned, and no later scan looked at it."""
+    clock, judge = Clock(), HeldJudge()
+    service = make_service(Settings(wake_up=True), clock, judge=judge)
+    with TestClient(make_app(service), client=("127.0.0.1", 1)) as client:
+        made = Cluster(server, client, service, clock)
+        made.report("node-a", FULL)
+        found: list[list[str]] = []
+        call = threading.Thread(target=lambda: found.append(made.filter(pod_of(8), "node-a")))
+        call.start()
+        assert judge.has_begun.wait(PATIENCE_SECONDS)
+        made.report("node-a", [])
+        assert made.scan() is None, "no pod is known to wait"
+        judge.may_go_on.set()
+        call.join(PATIENCE_SECONDS)
+
+        assert found == [[]]
+        assert made.scan() == "node-a"
+        assert made.scan() is None
+        made.kube.close()
+
+
+@pytest.mark.parametrize("wake_up", [True, False])
+def test_a_pod_that_was_refused_before_the_watch_showed_the_end_of_another_is_requeued(
+    tmp_path: Path, *, wake_up: bool
+) -> None:
+    """kube-scheduler saw the end first. Nothing that it watches follows: without a touch it tries again in minutes."""
+    with live_cluster(tmp_path, "node-a", wake_up=wake_up, wake_up_seconds=0.05, finish_seconds=0.5) as live:
+        server, service, client = live
+        node = sample("node-a", workloads=FULL)
+        client.report(report_of(node))
+        for pod in node.pods:
+            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}})
+        (first, _) = [pod["metadata"] for pod in node.pods]
+        until(lambda: service.known.pods.get(first["uid"]).bound_to == "node-a")
+        refused = client.filter(pod_of(8, name="waiting"), "node-a")
+        assert (refused["NodeNames"], refused["Error"]) == ([], ""), "an error would be tried again"
+
+        server.pods.patch(first["name"], {"status": {"phase": "Succeeded"}}, namespace=first["namespace"])
+        if wake_up:
+            until(lambda: _is_touched(server))
+        until(lambda: client.filter(pod_of(8, name="waiting"), "node-a")["NodeNames"] == ["node-a"])
+        assert _is_touched(server) is wake_up
+
+
+def _is_touched(server: FakeApiServer) -> bool:
+    node = server.nodes.get("node-a")
+    assert node is not None
+    return ANNOTATION in node["metadata"].get("annotations", {})
