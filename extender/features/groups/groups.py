@@ -169,7 +169,7 @@ class Groups:
         """Hold the places of a plan, in place of all that the group has."""
         for each in record.claims.keys() - plan.claims.keys():
             del self._key_of[each]
-        record.unfit, record.unsettled_since = None, inf
+        record.unfit = None
         record.claims, record.spare = dict(plan.claims), list(plan.spare)
         if record.waiting(uid):  # the waiting pods were refused before, and have places now
             self._released.update(place.node_name for place in record.spare)
@@ -203,11 +203,6 @@ class Groups:
             record.is_opened = True
             self._prolong(record, now)
             self._update(record, now)
-
-    def note_unsettled(self, record: GroupRecord, now: float) -> float:
-        """The end of another pod could leave a pod without its place: since when that is so. Reset by other places."""
-        record.unsettled_since = min(record.unsettled_since, now)
-        return record.unsettled_since
 
     def end_binding(self, record: GroupRecord, uid: str, now: float, *, may_be_bound: bool) -> None:
         """The binding of the pod has ended. If it failed, the group may not be open any longer."""
@@ -349,7 +344,7 @@ class Groups:
         if not record.has_places and record.hold_until < inf:
             if not record.bound or now >= record.open_until:
                 record.rests_until = now + self._rest(record.held_since, now)
-            record.hold_until = record.open_until = record.unsettled_since = inf
+            record.hold_until = record.open_until = inf
             record.is_opened = False
         if record.has_places:
             self._holders[record.key] = record

@@ -275,7 +275,9 @@ class Gangs(Objector):
         if not fits:
             groups.give_back(record, self._clock())
             return UNFIT
-        if not lasts and self._clock() - groups.note_unsettled(record, now) < self._settings.hold_back_seconds:
+        if not lasts:
+            record.unsettled_since = min(record.unsettled_since, now)
+        if not lasts and self._clock() - record.unsettled_since < self._settings.hold_back_seconds:
             return UNSETTLED
         return None if record.is_complete else INCOMPLETE
 

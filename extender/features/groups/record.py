@@ -140,7 +140,7 @@ class GroupRecord:
 
     Times are seconds of one monotonic clock. `held_since`: when it got its first place. `hold_until`: when places are
     given back next; `open_until`: when all of an open group are. `rests_until`: it gets no places before then.
-    `unsettled_since`: since when the end of another pod could leave one of its pods without a place; inf if it cannot.
+    `unsettled_since`: since when the end of another pod could leave a pod of it without a place; inf: it never could.
     `unfit`: the last plan, if it found too few places. `members`: pods that came to filter, also those that are bound,
     by UID, at most as many as the size.
     """

@@ -16,8 +16,11 @@ from tests.features.groups.unequal_groups import GPU, judge
 from tests.reports import pod_of, sample
 
 Json = dict[str, Any]
-ONCE_WRONG = (3_000_009, 3_000_016, 3_000_034, 3_000_050, 3_000_061, 3_000_063)
-"""Groups that fitted and waited for ever, and one that was half placed, when all pods counted as copies of one."""
+ONCE_WRONG = (3_000_009, 3_000_016, 3_000_034, 3_000_050, 3_000_061, 3_000_063, 29_000_495)
+"""Groups that fitted and waited for ever, and one that was half placed, when all pods counted as copies of one.
+
+The last one waited 40 s, because each new plan began the 10 s anew for which the end of other pods may matter.
+"""
 
 
 @pytest.mark.parametrize("seed", [*ONCE_WRONG, *range(6)])

@@ -10,6 +10,7 @@ Run `python -m tests.features.groups.unequal_groups --cases 500 --seed 1` for as
 import argparse
 import asyncio
 import copy
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -275,6 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         counted[result.split(",")[0]] += 1
         if result.startswith("WRONG"):
             print(seed, result, flush=True)
+        print(f"{counted.total()}: {dict(counted)}", file=sys.stderr, flush=True)
     print(dict(counted))
 
 
