@@ -10,12 +10,7 @@ from extender.answers.make_room import EvictedPod, evicted, eviction_objects
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
-from extender.answers.reading import (
-    LiveNodes,
-    parse_question,
-    read_question,
-    workload_of,
-)
+from extender.answers.reading import LiveNodes, parse_question, read_question, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
@@ -59,12 +54,7 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
     workload = workload_of(asked, question.pod, "pod")
     subjects = subjects_of(snapshot, question.nodes)
     evictions = Evictions(
-        subjects,
-        asked.budgets,
-        judge,
-        max_priority=question.priority,
-        max_trials=MAX_TRIALS,
-        workload=workload,
+        subjects, asked.budgets, judge, max_priority=question.priority, max_trials=MAX_TRIALS, workload=workload
     )
     evictions.is_late = lambda: asked.spent() > MAX_SHARE
     search = Defragment(workload, evictions, judge, question.max_moves, asked.spent)

@@ -12,12 +12,7 @@ from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progre
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
-from extender.answers.reading import (
-    MAX_NODES,
-    parse_question,
-    read_question,
-    workload_of,
-)
+from extender.answers.reading import MAX_NODES, parse_question, read_question, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.sets import iter_bits

@@ -11,11 +11,7 @@ from extender.answers.alignments import alignment_counts
 from extender.answers.capacity import MAX_PLANNED_PODS, PlannedWorkload, entries_of
 from extender.answers.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import (
-    LiveNodes,
-    parse_question,
-    read_question,
-)
+from extender.answers.reading import LiveNodes, parse_question, read_question
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig

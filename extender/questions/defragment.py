@@ -91,12 +91,11 @@ class Defragment:
             name = max(self._steps, key=lambda n: self._steps[n][0])
             expected = self._steps.pop(name)[0]
             found = self._search(next(s for s in self.evictions.subjects if s.name == name))
-            if found is None or found[0] < expected or len(found[1].moves) > self._max_moves - moves:
-                if found is not None and len(found[1].moves) > self._max_moves - moves:
-                    del self._steps[name]
+            if found is None or found[0] < expected:
                 continue
-            eviction = found[1]
-            del self._steps[name]
+            _, eviction = self._steps.pop(name)
+            if len(eviction.moves) > self._max_moves - moves:
+                continue
             self.evictions = self.evictions.carried_out(eviction)
             moves += len(eviction.moves)
             changed = {name, *(move.node for move in eviction.moves)}

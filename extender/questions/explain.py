@@ -101,13 +101,15 @@ def first_fault(
         return f"The verdict is unknown: {verdict.message}."
     if verdict.provider is Provider.RUNTIME:
         return f"{_who(verdict)} would fail to start, because the NRI policy refuses it: {verdict.message}."
+    # its earlier containers have got their parts
+    state = admit(kubelet, state, request, verdict_only=True, collects=False).state
     if verdict.reason is not Reason.TOPOLOGY_AFFINITY:
-        return _in_allocation(kubelet, state, request, verdict)
+        return _in_allocation(kubelet, state, request.uid, verdict)
     merge = [event for event in events if isinstance(event, HintsOffered) and event.container == verdict.container]
     if verdict.provider is Provider.TOPOLOGY:
         return _nothing_in_common(verdict, merge)
     offer = next((e for e in merge if (e.provider, e.resource) == (verdict.provider, verdict.resource)), None)
-    return _cannot_be_aligned(kubelet, state, request, verdict, offer)
+    return _cannot_be_aligned(kubelet, state, request.uid, verdict, offer)
 
 
 def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
@@ -124,14 +126,14 @@ def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
     return f"The kubelet would crash on this pod: {verdict.message}."
 
 
-def _in_allocation(kubelet: Kubelet, state: ManagerState, request: PodRequest, verdict: Rejected) -> str:
-    """A manager could not allocate what the merge allowed, or there was no merge."""
+def _in_allocation(kubelet: Kubelet, state: ManagerState, uid: str, verdict: Rejected) -> str:
+    """A manager could not allocate what the merge allowed, or there was no merge. *state*: then."""
     if verdict.resource is None or verdict.wanted is None:
         return f"{_who(verdict)} is refused by the {verdict.provider} manager: {verdict.message}."
     sentence = f"{_who(verdict)} wants {_amount(verdict.resource, verdict.wanted)}"
     if verdict.had is None:
         return f"{sentence}: {verdict.message}."
-    if verdict.provider is Provider.MEMORY and (most := _most(kubelet, state, request, verdict)):
+    if verdict.provider is Provider.MEMORY and (most := _most(kubelet, state, uid, verdict)):
         return f"{sentence}, and the most that is free on one NUMA node is {most}."
     return f"{sentence}, and {_amount(verdict.resource, verdict.had)} {'is' if verdict.had == 1 else 'are'} available."
 
@@ -149,9 +151,9 @@ def _nothing_in_common(verdict: Rejected, offers: Iterable[HintsOffered]) -> str
 
 
 def _cannot_be_aligned(
-    kubelet: Kubelet, state: ManagerState, request: PodRequest, verdict: Rejected, offer: HintsOffered | None
+    kubelet: Kubelet, state: ManagerState, uid: str, verdict: Rejected, offer: HintsOffered | None
 ) -> str:
-    """A single resource cannot be aligned."""
+    """A single resource cannot be aligned. *state*: when the pod was refused."""
     resource = verdict.resource or ""
     wanted = _amount(resource, verdict.wanted or 0)
     single = kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
@@ -160,26 +162,34 @@ def _cannot_be_aligned(
         return f"{_who(verdict)} wants {wanted}, more than any one NUMA node of this machine has."
     nodes = "one NUMA node" if single or width in (None, 1) else f"{width} NUMA nodes"
     sentence = f"{_who(verdict)} wants {wanted} from {nodes}"
-    if nodes == "one NUMA node" and (most := _most(kubelet, state, request, verdict)):
+    if nodes == "one NUMA node" and (most := _most(kubelet, state, uid, verdict)):
         return f"{sentence}, and the most that is free on one is {most}."
     if offer is not None and not offer.hints:
         return f"{sentence}, and no set of NUMA nodes has that much free."
+    if kept := _kept(kubelet, state, resource, uid):
+        where = f"with those of the pod's init containers on NUMA {format_list(kept)}"
+        return f"{sentence}, {where}, and there is no such place."
     return f"{sentence}, and what is free is spread over more."
 
 
-def _most(kubelet: Kubelet, state: ManagerState, request: PodRequest, verdict: Rejected) -> str:
-    """The largest amount of the resource that is free on one NUMA node, and on which, when the pod was refused.
+def _kept(kubelet: Kubelet, state: ManagerState, resource: str, uid: str) -> int:
+    """The NUMA nodes of the CPUs or devices that the next container of the pod has to take over; 0: none."""
+    cpus = state.cpu.reusable_by(uid) if resource == "cpu" else 0
+    kept = sum(1 << numa for numa, members in kubelet.machine.numa_cpus.items() if members & cpus)
+    for each in state.devices.reusable_by(uid).get(resource, ()):
+        kept |= state.devices.devices[resource][each].numa or 0
+    return kept
 
-    Its earlier containers have got their parts then. Empty if the amounts are not counted, or if this one is not less
-    than what is wanted and so does not explain the refusal.
+
+def _most(kubelet: Kubelet, state: ManagerState, uid: str, verdict: Rejected) -> str:
+    """The largest amount of the resource that is free on one NUMA node, and on which.
+
+    Empty if the amounts are not counted, or if this one is not less than what is wanted and so does not explain the
+    refusal.
     """
     resource, wanted = verdict.resource or "", verdict.wanted or 0
-    rooms = _rooms(
-        kubelet, admit(kubelet, state, request, verdict_only=True, collects=False).state, resource, request.uid
-    )
-    if not rooms:
-        return ""
-    numa, most = max(rooms.items(), key=lambda item: (item[1], -item[0]))
+    rooms = _rooms(kubelet, state, resource, uid)
+    numa, most = max(rooms.items(), key=lambda item: (item[1], -item[0]), default=(0, wanted))
     return f"{_amount(resource, most)}, on NUMA {numa}" if most < wanted else ""
 
 
