@@ -35,7 +35,10 @@ _WITHOUT_CREATIONS = ("restart", "reconf", "start", "pools")
 
 @dataclass(frozen=True, slots=True)
 class RecordedCreation:
-    """A creation: the node before it, the pod (of this container only), and the class of the refusal, "" for none."""
+    """A creation: the node before it, the pod (of this container only), and the class of the refusal, "" for none.
+
+    `placed`: pool, exclusive CPUs, cpuset and memory nodes; None: refused. No cpuset: it is not pinned.
+    """
 
     name: str
     machine: str
@@ -43,6 +46,7 @@ class RecordedCreation:
     before: Node
     pod: Mapping[str, Any]
     refusal: str
+    placed: tuple[str, str, str | None, str] | None
 
 
 def recorded_creations(theme: str, seed: int = 19) -> Iterator[RecordedCreation]:
@@ -99,7 +103,13 @@ def _of_scenario(document: Mapping[str, Any]) -> Iterator[RecordedCreation]:
             before=before,
             pod=_manifest(step, pod),
             refusal=answer.get("ec", ""),
+            placed=_placed(answer) if "g" in answer else None,
         )
+
+
+def _placed(answer: Mapping[str, Any]) -> tuple[str, str, str | None, str]:
+    grant = answer["g"]
+    return grant["pool"], grant.get("ex", ""), answer.get("cpus"), grant.get("mem", "")
 
 
 def _can_be_asked(step: NriStep, pod: NriStep, before: Node) -> bool:

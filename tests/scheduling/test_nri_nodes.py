@@ -5,6 +5,7 @@ The expected answers of the sample are those of the recorded plugin. `python -m 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from extender.kube.changes import Batch, Changed, Seen
 from extender.kube.feed import ClusterFeed
 from extender.kube.pods import PodDecoder
 from extender.kubelet.pod import Container, ContainerKind, QOSClass
+from extender.kubelet.sets import format_list
 from extender.nri.cpu_taking import discover
 from extender.nri.events import Node, set_up, start
 from extender.nri.objects import QoS
@@ -32,7 +34,9 @@ from extender.scheduling.records.predictions import Result
 from extender.wire.nri_scenarios import config_from_json
 from extender.wire.nrt import counted, published_from_json
 from extender.wire.pods import pod_from_json
+from node_exporter.nri_grants import read_state_file
 from tests.api.conftest import Clock
+from tests.node_exporter.nri_trees import GRANT, write_state_file
 from tests.nri_states import filter_answer, machine_facts, report_with, sampled_creations, section_of
 from tests.replay.nri.vectors import machine, snapshot
 from tests.replay.nri.zones import topology_object
@@ -86,7 +90,10 @@ def refusal(client: TestClient, pod: Mapping[str, Any], name: str = NODE) -> str
 
 
 def test_a_sample_of_recorded_states_gets_the_plugins_own_answers(client: TestClient) -> None:
-    """Seen red: with the name of a running pod on the pod that stands for a shape, one of a thousand was admitted."""
+    """Seen red: with the name of a running pod on the pod that stands for a shape, one of a thousand was admitted.
+
+    What-if says the pool, the exclusive CPUs, the cpuset and the memory nodes that the plugin chose.
+    """
     answers = {"accepted": 0, "refused": 0}
     for i, creation in enumerate(sampled_creations(90)):
         if machine_facts(creation.machine) is None:
@@ -95,6 +102,12 @@ def test_a_sample_of_recorded_states_gets_the_plugins_own_answers(client: TestCl
         answer = refusal(client, creation.pod, f"node-{i}")
         assert bool(answer) is bool(creation.refusal), (creation.name, creation.refusal, answer)
         answers["refused" if creation.refusal else "accepted"] += 1
+        if creation.placed is not None:
+            reply = client.post(f"/v1/what-if?node=node-{i}", json=creation.pod).json()
+            (placed,) = reply["nodes"][0]["verdict"]["nri"]
+            memory = format_list(sum(1 << numa for numa in placed["memory_numa"]))
+            said = placed["pool"], placed["cpus"], placed["cpuset"], memory
+            assert said == creation.placed, creation.name
 
     assert min(answers.values()) > 20
 
@@ -113,6 +126,32 @@ def test_no_verdict_is_certain_where_the_plugin_is_not_of_the_replayed_release(
     assert answer["certainty"] == certainty
     assert refusal(client, pod_of(3)) == ""
     assert refusal(client, pod_of(17)) != ""
+
+
+OLDER_FIELDS = (
+    "PrettyName", "Exclusive", "Part", "CPUType", "Container", "Pool", "MemoryPool", "MemType", "MemSize", "ColdStart",
+)  # fmt: skip
+OLDER = ("v0.10.0", "v0.10.1", "v0.11.0", "v0.12.0", "v0.12.1", "v0.12.2", "v0.13.0", "v0.13.1")
+RELEASES = {**dict.fromkeys(OLDER, OLDER_FIELDS), "v0.14.0": (*OLDER_FIELDS, "CPUClass", "Irqs")}
+"""The fields of a grant in the state file, as the source of each release has them (`policy/cache.go` cachedGrant)."""
+
+
+@pytest.mark.parametrize("tag", ["", "its own", "v0.14.0"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_of_all_releases_only_the_replayed_one_has_certain_verdicts(
+    client: TestClient, tmp_path: Path, release: str, tag: str
+) -> None:
+    """Nothing is recorded of the others. The state file decides, also where the image is a newer one."""
+    write_state_file(tmp_path, {"c1": {name: GRANT[name] for name in RELEASES[release]}})
+    state = read_state_file(tmp_path)
+    assert state is not None
+    told = {"release": release if tag == "its own" else tag, "grant_fields": state.grant_fields}
+    put(client, section(grants=[grant("a", "1-2")], **told))
+
+    found = [client.post("/v1/what-if", json={"pod": pod_of(cpus)}).json()["nodes"][0] for cpus in (3, 17)]
+
+    assert [each["outcome"] for each in found] == ["fits", "topology"]
+    assert {each["certainty"] for each in found} == {"exact" if release == "v0.14.0" else "possible"}
 
 
 def test_a_plugin_that_publishes_other_pools_is_not_the_one_that_is_replayed(
