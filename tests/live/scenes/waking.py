@@ -1,6 +1,7 @@
 """A pod that was refused for now is tried again when its room is there, not five minutes later.
 
-A pod that is not placed ends the scene. Left out: several nodes, and other events that would wake the pod.
+A pod that is not placed ends the scene. Many are tried again because filter answers an error while an ended pod still
+counts; for the others the node is touched. Left out: several nodes, and other events that would wake the pod.
 """
 
 import time
@@ -39,7 +40,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     findings.show("rounds", rounds)
     longest = max(seconds)
     findings.must("seconds to binding, longest", f"{longest:.1f}", f"{BOUND_SECONDS:.0f}", ok=longest <= BOUND_SECONDS)
-    findings.must("times that the node was touched", f"{touched:.0f}", f"at least {rounds}", ok=touched >= rounds)
+    findings.show("times that the node was touched", f"{touched:.0f}")
     pods = 3 * rounds
     findings.must("admitted", tally.admitted, f"{pods}", ok=tally.admitted == pods)
     findings.must("refused after binding", counted(tally.refused), "0", ok=not tally.refused)
