@@ -138,6 +138,7 @@ class Evictions:
         self._candidates: dict[str, list[RunningPod]] = {}
         self._sources: dict[str, str] = {}
         self._is_worth: Callable[[Sequence[Subject]], bool] | None = None
+        self._moved: frozenset[str] = frozenset()
         self.allowances: Final = {budget.key: budget.disruptions_allowed for budget in self._budgets}
         self._holding = {s.name: {uid for state in s.states for uid in state.pod_uids} for s in self.subjects}
         self._away: Final = defaultdict[str, defaultdict[str, set[tuple[str, AntiAffinity]]]](lambda: defaultdict(set))
@@ -162,7 +163,8 @@ class Evictions:
                 for name, *_ in shortages(self._wanted, around.allocatable_milli or {}, around.requested_milli or {})
             }
             for pod in pods_of(subject):
-                if pod.uid.startswith("what-if-") or (pod.uid not in holding and short.isdisjoint(pod.requests_milli)):
+                is_settled = pod.uid in self._moved or pod.uid.startswith("what-if-")
+                if is_settled or (pod.uid not in holding and short.isdisjoint(pod.requests_milli)):
                     continue
                 running = self._running_pod(pod)
                 reason = why_not(pod, self._max_priority) or self._why_not_by_budget(running)
@@ -297,6 +299,7 @@ class Evictions:
         after = copy.copy(self)
         after.subjects = [changed.get(subject.name, subject) for subject in self.subjects]
         after._admitting, after._homes = {}, {}  # noqa: SLF001 - of the same class
+        after._moved = self._moved.union(move.pod.uid for move in eviction.moves)  # noqa: SLF001
         after._candidates = {n: c for n, c in self._candidates.items() if n not in changed}  # noqa: SLF001
         return after
 

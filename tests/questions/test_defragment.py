@@ -25,9 +25,12 @@ def test_the_largest_request_is_found_where_the_totals_of_the_node_leave_far_les
 
 
 def test_a_move_that_gains_a_copy_is_found_and_no_other() -> None:
-    """`python -m tests.truth defragmenting 300`: before, 16 of 107 such clusters got no move."""
+    """`python -m tests.truth defragmenting 300`: before, 16 of 107 such clusters got no move.
+
+    With seed 3021 a pod was moved twice, although only its replacement was left then.
+    """
     compared, wrong = 0, list[str]()
-    for seed in range(30, 60):
+    for seed in (*range(30, 60), 3021):
         count, faults = defragmenting.check(seed)
         compared, wrong = compared + count, wrong + faults
 

@@ -5,6 +5,7 @@ leave, and puts it, aligned, on any other node.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
@@ -50,9 +51,12 @@ def check(seed: int) -> tuple[int, list[str]]:
     world, subjects = cluster(rng)
     workload = workload_from_json(pod_of(rng.choice((3, 4, 5)), "1Gi", name="wanted"))
     evictions = Evictions(subjects, BUDGETS, judge(), max_priority=MAX_PRIORITY, max_trials=20_000, workload=workload)
-    points = [point for point in Defragment(workload, evictions, judge(), 2).run() if point is not None]
+    points = [point for point in Defragment(workload, evictions, judge(), 4).run() if point is not None]
     before, (after, move) = copies(world, workload), best_move(world, subjects, workload)
     wrong = []
+    moved = Counter(move.pod.uid for point in points if point.eviction is not None for move in point.eviction.moves)
+    if moved.total() > len(moved):
+        wrong.append(f"a pod that has moved is no more: {moved.most_common(1)}")
     if points[0].copies != before:
         wrong.append(f"{points[0].copies} copies now, and {before} by plain replay")
     if after > before and len(points) == 1:
