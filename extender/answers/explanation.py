@@ -90,8 +90,7 @@ class Explanation(ReplyBody):
 
     first_fault: Annotated[str | None, about("The first reason for the refusal, in one sentence; null: admitted.")]
     steps: Annotated[
-        list[HintsStep | MergeStep | AllocationStep | PoolsStep],
-        about("In the kubelet's order; at most 256."),
+        list[HintsStep | MergeStep | AllocationStep | PoolsStep], about("In the kubelet's order; at most 256.")
     ]
     steps_left_out: Annotated[int, about("Number of steps that are not listed.")]
     nearest: Annotated[list[NearestRequest], about("Empty if the pod is admitted, or if none was found.")]

@@ -33,8 +33,7 @@ class PodSummary(ReplyBody):
     replicas: Annotated[int, about("Number of replicas in the document; 1 if it has none.")]
     qos: Annotated[QOSClass, about("QoS class.")]
     requests: Annotated[
-        dict[str, str],
-        about("Requests as the scheduler counts them, as quantities.", {"cpu": "8", "memory": "16Gi"}),
+        dict[str, str], about("Requests as the scheduler counts them, as quantities.", {"cpu": "8", "memory": "16Gi"})
     ]
     containers: Annotated[list[PodContainer], about("In the kubelet's order: init, sidecars, app.")]
     notes: Annotated[list[str], about("Remarks, such as why it gets no exclusive CPUs, and what is not checked.")]

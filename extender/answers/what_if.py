@@ -34,14 +34,7 @@ from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.questions import Question, Workload, doc
 from extender.wire.replies import ReplyBody, about
-from extender.wire.verdicts import (
-    AlignedNUMA,
-    AlignmentCertain,
-    AlignmentName,
-    Verdict,
-    alignment_fields,
-    explained,
-)
+from extender.wire.verdicts import AlignedNUMA, AlignmentCertain, AlignmentName, Verdict, alignment_fields, explained
 from extender.wire.workloads import PodWorkload
 
 MAX_EXPLAINED: Final = 24

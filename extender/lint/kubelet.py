@@ -11,7 +11,7 @@ from typing import Final
 
 from extender.kubelet.config import KubeletConfig, KubeletConfigError
 from extender.kubelet.machine import CPUFacts, Machine, NUMANodeFacts
-from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate_fault, parse_minor
+from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError, parse_minor
 from extender.kubelet.sets import iter_bits
 from extender.kubelet.startup import start
 from extender.lint import fields
@@ -20,7 +20,7 @@ from extender.lint.context import Context
 from extender.lint.documents import Located
 from extender.lint.kubelet_traps import lint_traps
 from extender.wire.errors import WireError
-from extender.wire.feature_gates import unknown_gates
+from extender.wire.feature_gates import start_fault, unknown_gates
 from extender.wire.scenarios import kubelet_config_from_json
 
 CPUS_PER_NUMA_NODE: Final = 64
@@ -81,8 +81,8 @@ def _gates(document: Located, config: KubeletConfig) -> Iterator[Finding]:
         minor = parse_minor(config.kubelet_version)
     except UnknownVersionError:
         return  # the start fails with that
-    for gate, is_on in sorted(config.feature_gates.items()):
-        fault = gate_fault(gate, minor, is_on=is_on)
+    for gate in sorted(config.feature_gates):
+        fault = start_fault(gate, minor, config.feature_gates)
         if fault is not None:
             yield found(
                 "kubelet-gate",

@@ -23,7 +23,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.observed import contradictions
 from extender.kubelet.resolve import resolve
-from extender.kubelet.rules import UnknownVersionError, gate_fault, parse_minor
+from extender.kubelet.rules import UnknownVersionError, parse_minor
 from extender.kubelet.runtime import RuntimePolicy
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
@@ -34,7 +34,7 @@ from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import CATALOGUE, NEWEST_VERSION, devices_on
 from extender.scheduling.node_totals import add, node_allocatable, pod_requests
 from extender.wire.errors import WireError, shown
-from extender.wire.feature_gates import unknown_gates
+from extender.wire.feature_gates import start_fault, unknown_gates
 from extender.wire.parsing import check_switches
 from extender.wire.questions import HypotheticalNode
 from extender.wire.reports import read_report
@@ -231,13 +231,10 @@ def faulty_gate(running: KubeletConfig | None, config: KubeletConfig) -> tuple[s
     Raises UnknownVersionError.
     """
     minor, gates = parse_minor(config.kubelet_version), {} if running is None else running.feature_gates
-    for gate, is_on in sorted(config.feature_gates.items()):
-        fault = gate_fault(gate, minor, is_on=is_on)
-        if fault is None:
-            continue
-        if running is None or gate not in gates:
-            return gate, fault
-        if fault != gate_fault(gate, parse_minor(running.kubelet_version), is_on=gates[gate]):
+    for gate in sorted(config.feature_gates):
+        fault = start_fault(gate, minor, config.feature_gates)
+        runs_with = None if running is None or gate not in gates else parse_minor(running.kubelet_version)
+        if fault is not None and (runs_with is None or fault != start_fault(gate, runs_with, gates)):
             return gate, fault
     return None
 

@@ -58,10 +58,7 @@ class PoolView(ReplyBody):
     """A pool of the NRI topology-aware policy. CPUs are Linux lists."""
 
     name: Annotated[str, about("The policy's name of the pool.", "NUMA node #1")]
-    kind: Annotated[
-        PoolKind,
-        about("`virtual node`: the root of a machine with several sockets."),
-    ]
+    kind: Annotated[PoolKind, about("`virtual node`: the root of a machine with several sockets.")]
     parent: Annotated[str | None, about("The pool around it; null: it is the root.")]
     depth: Annotated[int, about("Levels below the root.")]
     cpus: Annotated[str | None, about("All CPUs of the pool that the policy manages; null: unknown.")]

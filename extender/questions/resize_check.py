@@ -119,9 +119,7 @@ def _by_policy(state: NriState, pod: NodePod, after: PodWorkload, container: str
         return None
     new = next(c for c in after.pod.containers if c.name == container)
     resources = runtime_resources(
-        new.requests_milli.get("cpu", 0),
-        new.limits_milli.get("cpu", 0),
-        -(-new.limits_milli.get("memory", 0) // 1000),
+        new.requests_milli.get("cpu", 0), new.limits_milli.get("cpu", 0), -(-new.limits_milli.get("memory", 0) // 1000)
     )
     return resize_container(state.node, mine[0], resources)[1]
 

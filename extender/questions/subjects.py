@@ -36,11 +36,7 @@ class Subject:
 
 
 def subject_of(
-    name: str,
-    node_class: NodeClass,
-    state: ManagerState | None,
-    around: NodeContext,
-    facts: Mapping[str, object],
+    name: str, node_class: NodeClass, state: ManagerState | None, around: NodeContext, facts: Mapping[str, object]
 ) -> Subject:
     """A live node from its parts. *state* is the node's own; None if no verdict is possible."""
     if node_class.kubelet is None or state is None:

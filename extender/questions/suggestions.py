@@ -214,7 +214,7 @@ def _settings(search: _ReplayCounter, pod: Pod) -> Iterator[NearestRequest]:
     kubelet = search.kubelet
     other_scope = Scope.POD if kubelet.scope is Scope.CONTAINER else Scope.CONTAINER
     changes: list[tuple[SuggestionKind, str, str, Mapping[str, str]]] = [
-        ("topology-scope", kubelet.scope, other_scope, {"topology_manager_scope": other_scope}),
+        ("topology-scope", kubelet.scope, other_scope, {"topology_manager_scope": other_scope})
     ]
     changes += [
         ("topology-policy", kubelet.policy, policy, {"topology_manager_policy": policy})

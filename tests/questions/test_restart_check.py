@@ -160,6 +160,9 @@ def test_pods_with_init_containers_are_kept_if_what_runs_on_keeps_what_it_holds(
         ("v1.36.0", {"PodLevelResourceManagers": True}, "v1.35.0", "unrecognized feature gate"),
         ("v1.31.0", {"MemoryManager": False}, "v1.32.0", "cannot set feature gate MemoryManager to false"),
         ("v1.34.0", {"CPUManagerPolicyAlphaOptions": True}, "v1.36.0", ""),
+        ("v1.35.0", {"NodeSwap": False}, "v1.36.0", "cannot set feature gate NodeSwap to false"),
+        ("v1.35.0", {"PodLevelResources": False}, "v1.36.0", "depends on features that are disabled"),
+        ("v1.35.0", {"PodLevelResources": False, "AllBeta": False}, "v1.36.0", ""),
         ("v1.37.0", {"SidecarContainers": True}, "v1.37.1", ""),
     ],
 )

@@ -27,14 +27,7 @@ from typing import Final
 
 from extender.bounded import BoundedMap
 from extender.config.settings import Settings
-from extender.features.groups.record import (
-    OPEN_HOLDS,
-    GroupRecord,
-    HeldPlace,
-    HeldPlan,
-    Hold,
-    Key,
-)
+from extender.features.groups.record import OPEN_HOLDS, GroupRecord, HeldPlace, HeldPlan, Hold, Key
 from extender.features.groups.templates import Templates
 from extender.replay.pod import Pod
 from extender.wire.groups import Group, ObjectKey

@@ -78,10 +78,7 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
         "/group",
         response_class=Response,
         summary="One group of pods",
-        responses={
-            200: {"model": GroupView},
-            **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
-        },
+        responses={200: {"model": GroupView}, **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)},
     )
     async def get_group(
         source: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list.")],
