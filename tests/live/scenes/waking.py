@@ -40,7 +40,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     findings.show("rounds", rounds)
     longest = max(seconds)
     findings.must("seconds to binding, longest", f"{longest:.1f}", f"{BOUND_SECONDS:.0f}", ok=longest <= BOUND_SECONDS)
-    findings.show("times that the node was touched", f"{touched:.0f}")
+    findings.must("times that the node was touched", f"{touched:.0f}", "at least 1", ok=touched >= 1)
     pods = 3 * rounds
     findings.must("admitted", tally.admitted, f"{pods}", ok=tally.admitted == pods)
     findings.must("refused after binding", counted(tally.refused), "0", ok=not tally.refused)
