@@ -79,11 +79,12 @@ def feed(
     prepare: Callable[[list[Json]], None] = lambda _pods: None,
     load: float = 0.95,
     patience: float = 45.0,
+    every: float = 0.0,
 ) -> Round:
     """Feed the pods of a seed to the scheduler that runs, and disturb that; until the last pod has ended.
 
-    *mark*: a resource of which every pod asks for one. *prepare*: changes the pods before the first is created. *load*
-    and *patience*: of `Feeder`.
+    *mark*: a resource of which every pod asks for one. *prepare*: changes the pods before the first is created. *load*,
+    *patience* and *every*: of `Feeder`.
     """
     random, nodes = Random(seed), running.nodes
     wanted = [drill_pod(f"{name}-{number}", number, random) for number in range(pods)]
@@ -101,7 +102,7 @@ def feed(
         thread.start()
         try:
             cpus = sum(node.allocatable["cpu"] for node in nodes.all) / 1000
-            feeder = Feeder(running.plane.api, book, cpus, load=load, patience=patience)
+            feeder = Feeder(running.plane.api, book, cpus, load=load, patience=patience, every=every)
             parts = (running.plane.etcd, running.plane.apiserver, running.scheduler, *running.extenders)
             fed = feeder.feed(wanted, _Progress(pods, name, running.say, parts))
         finally:

@@ -67,6 +67,14 @@ class Program:
         self._running.wait(REAP_SECONDS)
         self.kills += 1
 
+    def freeze(self) -> None:
+        """SIGSTOP: it does nothing, and its connections stay open."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT after `freeze`."""
+        self._signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """SIGTERM where it has a grace, and SIGKILL if it has not ended by then."""
         self._told_to_end = self._running

@@ -59,10 +59,15 @@ class Fed:
 
 
 class Feeder:
-    """Creates pods while less than *load* of the CPUs is asked for, and deletes what has ended, as a Job would."""
+    """Creates pods while less than *load* of the CPUs is asked for, and deletes what has ended, as a Job would.
 
-    def __init__(self, api: Api, book: Book, cpus: float, *, load: float = 0.95, patience: float = 45.0) -> None:
-        self._api, self._book = api, book
+    *every*: seconds from one pod to the next, at least; what was due while the API server was away comes at once.
+    """
+
+    def __init__(
+        self, api: Api, book: Book, cpus: float, *, load: float = 0.95, patience: float = 45.0, every: float = 0.0
+    ) -> None:
+        self._api, self._book, self._every = api, book, every
         self._room = load * cpus * 1000
         self._patience = patience
         self._cleaned: set[str] = set()
@@ -81,12 +86,15 @@ class Feeder:
                 return fed
             asked = sum(requested(entry.pod)["cpu"] for entry in entries if not entry.is_over)
             unseen = len(mine) - len(entries)
-            while waiting and not unseen and asked < self._room:
+            while waiting and not unseen and asked < self._room and self._is_due(len(mine), started):
                 pod = waiting.pop()
                 mine.add(create(self._api, pod)["metadata"]["uid"])
                 fed.created += 1
                 asked += requested(pod)["cpu"]
             self._book.wait(lambda: False, 0.1)
+
+    def _is_due(self, number: int, started: float) -> bool:
+        return time.monotonic() >= started + self._every * number
 
     def _clean(self, entries: list[Entry], fed: Fed) -> None:
         now = time.monotonic()

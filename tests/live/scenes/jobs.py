@@ -10,7 +10,7 @@ from tests.live.bounds import show_binds, show_load
 from tests.live.cluster import Cluster, Plan, Say, cluster
 from tests.live.load import Round, audit_of, feed
 from tests.live.report import Findings
-from tests.live.scenes.api_restarts import p90, shown
+from tests.live.scenes.beside_echo import p90, shown
 
 NODES, PODS, LIFE_SECONDS = 8, 200, 8.0
 LOAD = 1.3
