@@ -43,12 +43,14 @@ class Fault:
     """`make`: the fault, from its beginning to its end, in a cluster whose extender is the program.
 
     `excused`: a wait counts without the time of the fault, which differs from one to the next. Else with it.
+    `times`: at most so many of them under one load.
     """
 
     name: str
     what: str
     make: Callable[[Cluster, Program, threading.Event], None]
     excused: bool = True
+    times: int = 3
 
 
 def play_beside_echo(fault: Fault, binaries: Binaries, plan: Plan, say: Say) -> Findings:
@@ -137,8 +139,10 @@ def _disturb(
     fault: Fault, running: Cluster, extender: Program, faults: list[tuple[float, float, float]], seed: int
 ) -> Disturb:
     def disturb(enough: threading.Event) -> None:
-        while not enough.wait(PAUSES_SECONDS[(seed + len(faults)) % len(PAUSES_SECONDS)]):
-            running.say(f"{fault.what}: number {len(faults) + 1}")
+        for number in range(fault.times):
+            if enough.wait(PAUSES_SECONDS[(seed + number) % len(PAUSES_SECONDS)]):
+                break
+            running.say(f"{fault.what}: number {number + 1}")
             started = time.monotonic()
             fault.make(running, extender, enough)
             over = time.monotonic()
