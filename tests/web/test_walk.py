@@ -114,6 +114,27 @@ def test_from_pending_to_a_change_that_fits(page: Page, demo: str, screenshots: 
     expect(card).to_have_count(0)
 
 
+def test_a_click_counts_while_the_nodes_are_drawn_again(page: Page, demo: str) -> None:
+    page.goto(demo)
+    tile = page.locator(".tile", has_text="gpu-a")
+    tile.locator(".tile-name").hover()
+    page.mouse.down()
+    page.evaluate("document.dispatchEvent(new Event('themechange'))")  # draws all tiles again
+    page.mouse.up()
+    expect(page.get_by_role("heading", name="gpu-a")).to_be_visible()
+
+
+def test_a_filter_keeps_the_node_that_was_just_opened(page: Page, demo: str) -> None:
+    """A click changes the address at once, and the page hears of it later."""
+    page.goto(demo)
+    expect(page.locator("#count")).to_have_text("11 nodes")
+    page.evaluate("""() => {
+        location.hash = "#/nodes/gpu-a";
+        document.getElementById("q").dispatchEvent(new Event("input"));
+    }""")
+    expect(page.get_by_role("heading", name="gpu-a")).to_be_visible()
+
+
 def test_a_node_in_detail(page: Page, demo: str, screenshots: Path) -> None:
     page.emulate_media(color_scheme="dark")
     page.goto(f"{demo}/#/nodes/epyc-nps4-b")

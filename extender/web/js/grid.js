@@ -24,11 +24,15 @@ export class Grid {
     /** @type {string | null} */
     this.active = null;
     this.scheduled = false;
+    /** A tile is pressed. A click does not count if its target is replaced before it ends. */
+    this.pressed = false;
     this.list = h("ul", { class: "tiles", role: "list", "aria-label": label });
     viewport.replaceChildren(this.list);
     viewport.addEventListener("scroll", () => this.schedule(), { passive: true });
     viewport.addEventListener("keydown", (event) => this.onKey(event));
     this.list.addEventListener("focusin", (event) => this.onFocus(event));
+    this.list.addEventListener("pointerdown", () => { this.pressed = true; });
+    for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => this.release());
     new ResizeObserver(() => this.schedule()).observe(viewport);
   }
 
@@ -60,6 +64,13 @@ export class Grid {
     if (shown) linkOf(shown.row).focus({ preventScroll: true });
   }
 
+  /** Draw what changed while a tile was pressed, after the click. */
+  release() {
+    if (!this.pressed) return;
+    this.pressed = false;
+    this.schedule();
+  }
+
   schedule() {
     if (this.scheduled) return;
     this.scheduled = true;
@@ -70,6 +81,7 @@ export class Grid {
   }
 
   draw() {
+    if (this.pressed) return;
     const { scrollTop, clientHeight, clientWidth, offsetWidth } = this.viewport;
     const gutter = offsetWidth - clientWidth; // 0 if scroll bars overlay the content
     const usable = clientWidth - Math.max(0, MARGIN - gutter);

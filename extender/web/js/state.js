@@ -83,20 +83,14 @@ export function nodeAddress(name) {
 }
 
 /** @param {GroupKey} group */
-export function groupAddress(group) {
-  return addressOf(groupPath(group));
-}
-
-/** @param {GroupKey} group */
-function groupPath({ source, namespace, name }) {
-  return ["groups", ...[source, namespace, name].map(encodeURIComponent)].join("/");
+export function groupAddress({ source, namespace, name }) {
+  return addressOf(["groups", ...[source, namespace, name].map(encodeURIComponent)].join("/"));
 }
 
 /** Put changed filters into the address without a step in the history. @param {Partial<import("./cluster.js").Filters>} changed */
 export function setFilters(changed) {
   Object.assign(state.filters, changed);
-  const { view, name, group } = state.route;
-  const path = group ? groupPath(group) : view === "node" ? `nodes/${encodeURIComponent(name)}` : view === "nodes" ? "" : view;
-  history.replaceState(null, "", addressOf(path));
+  // The path of the address, not `state.route`: that one is older between a click on a link and its event "hashchange".
+  history.replaceState(null, "", addressOf(location.hash.replace(/^#\/?/, "").split("?")[0]));
   emit("filters");
 }
