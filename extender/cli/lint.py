@@ -96,7 +96,7 @@ def _read(name: str) -> tuple[Located, ...]:
 
 def _unreadable(error: WireError) -> Finding:
     file, _, line = error.field.rpartition(":")
-    return found("unreadable", Located(None, file, int(line)), error.reason, "correct the file, or leave it out")
+    return found("unreadable", Located(None, file, int(line)), reason=error.reason)
 
 
 def _print_text(findings: Sequence[Finding]) -> None:

@@ -26,8 +26,7 @@ def lint_demands(workload: Located) -> Iterator[Finding]:
     if template is not workload:
         for key, place in workload.entries("metadata", "annotations").items():
             if key.startswith(PREFIX):
-                why = f"{key} is read from pods, and a workload does not pass its own annotations on"
-                yield found("demand-misplaced", place, why, "move it to spec.template.metadata.annotations")
+                yield found("demand-misplaced", place, key=key)
 
 
 def lint_namespace(namespace: Located) -> Iterator[Finding]:
@@ -47,16 +46,15 @@ def _values(texts: Located | None, where: str, containers: list[str] | None = No
         return
     for key, place in texts.entries().items():
         if fault := fault_of(key, place.value, containers):
-            yield found("demand-value", place, f"{where} {key} {fault}", "write one of these values")
+            yield found("demand-value", place, where=where, key=key, fault=fault)
     for key in unknown_keys(texts.value):
-        yield found("demand-key", texts.near(key), f"{where} {key} is not read", "see docs/alignment.md")
+        yield found("demand-key", texts.near(key), where=where, key=key)
 
 
 def _group_size(annotations: Located | None) -> Iterator[Finding]:
     place = None if annotations is None else annotations.entries().get(SIZE)
     if place is not None and not group_size(place.value):
-        why = f"annotation {SIZE} has the value {shown(place.value)}, which is not a number of pods"
-        yield found("group-size", place, why, 'write a number in quotes, such as "8"')
+        yield found("group-size", place, key=SIZE, value=shown(place.value))
 
 
 def _unplaced(workload: Located, template: Located) -> Iterator[Finding]:
@@ -69,6 +67,4 @@ def _unplaced(workload: Located, template: Located) -> Iterator[Finding]:
     if not pod.demand.is_required or pod.demand.fault or request.pod_level is not None:
         return
     if not any(container.cpus or container.devices for container in request.containers):
-        why = "the pod is not Guaranteed, or requests no whole CPUs, and has no devices"
-        fix = "request whole CPUs and memory, equal to the limits, in every container"
-        yield found("demand-unplaced", template.near("metadata", "annotations"), why, fix)
+        yield found("demand-unplaced", template.near("metadata", "annotations"))

@@ -18,18 +18,6 @@ BIND_IGNORED_SINCE: Final = 30
 """The minor version from which kube-scheduler skips a bind error of an ignorable extender (extendersBinding)."""
 IN_TREE_MAXIMUM: Final = 1200
 """The maximum sum of all in-tree scores with default weights. An extender gives 100 per unit of weight."""
-_MISSING: Final = {
-    "filterVerb": ("filter-missing", "the extender cannot refuse nodes"),
-    "prioritizeVerb": ("prioritize-missing", "all nodes that admit the pod get the same score"),
-    "preemptVerb": (
-        "preempt-missing",
-        "kube-scheduler chooses victims without looking at NUMA nodes: they may be evicted for nothing",
-    ),
-    "bindVerb": (
-        "bind-missing",
-        "filter runs before earlier pods are placed; only bind checks the newest state",
-    ),
-}
 
 
 def lint_extender(extender: Located, context: Context, others: Sequence[Located]) -> Iterator[Finding]:
@@ -66,12 +54,7 @@ def _verbs(extender: Located) -> Iterator[Finding]:
     for verb in VERBS:
         text = extender.text(verb)
         if text and text.strip("/ ") != text:
-            yield found(
-                "verb-slash",
-                extender.near(verb),
-                f"the path that is called is exactly {_path(extender, verb)}",
-                f"write {text.strip('/ ')}",
-            )
+            yield found("verb-slash", extender.near(verb), path=_path(extender, verb), verb=text.strip("/ "))
 
 
 def _routes(extender: Located, context: Context, ours: Sequence[Located]) -> Iterator[Finding]:
@@ -81,103 +64,57 @@ def _routes(extender: Located, context: Context, ours: Sequence[Located]) -> Ite
         route, path = served.get(name), _path(extender, verb)
         if not path:
             if route is not None and not any(other.text(verb) for other in ours):
-                rule, why = _MISSING[verb]
-                yield found(rule, extender, why, f"set {verb}: {name}")
+                yield found(f"{name}-missing", extender)
         elif path == route or extender.text(verb).strip("/ ") != extender.text(verb):
             continue
         elif path in context.routes:
-            yield found(
-                "verb-wrong-route", extender.near(verb), f"{path} is the route of another verb", f"set {verb}: {name}"
-            )
+            yield found("verb-wrong-route", extender.near(verb), path=path, verb=verb, name=name)
         else:
-            there = f"it would be {route}" if route else f"this version of numa-extender has no {name}"
-            fix = f"end urlPrefix with /scheduler, and set {verb}: {name}" if route else f"remove {verb}"
-            yield found("verb-no-route", extender.near(verb), f"nothing answers at {path}: {there}", fix)
+            prefix = route and route.rpartition("/")[0]
+            place = extender.near(verb)
+            yield found("verb-no-route", place, path=path, route=route, prefix=prefix, verb=verb, name=name)
 
 
 def _native_resources(extender: Located) -> Iterator[Finding]:
     for resource in extender.items("managedResources"):
         name = resource.text("name")
         if name.startswith("hugepages-") or "/" not in name or name.partition("/")[0].endswith("kubernetes.io"):
-            yield found(
-                "managed-resource-native",
-                resource.near("name"),
-                f"{name or 'nothing'} is not an extended resource (DOMAIN/NAME)",
-                "remove managedResources: pods without alignment cost almost nothing",
-            )
+            yield found("managed-resource-native", resource.near("name"), name=name or "nothing")
 
 
 def _managed_resources(extender: Located) -> Iterator[Finding]:
     if not extender.items("managedResources"):
         return
     if any(extender.text(verb) for verb in VERBS if verb != "bindVerb"):
-        yield found(
-            "managed-resources-hide",
-            extender.near("managedResources"),
-            "the extender is called only for pods with one of these in a container's requests or limits; CPU, memory, "
-            "pod-level resources and claims do not count",
-            "remove managedResources, or move them to a separate extender entry that has the bindVerb",
-        )
+        yield found("managed-resources-hide", extender.near("managedResources"))
     elif extender.text("bindVerb"):
-        yield found(
-            "binder-of-some-pods",
-            extender.near("managedResources"),
-            "kube-scheduler binds all other pods itself, and the state may have changed since filter",
-            "let pods that must be aligned request one of these resources; set "
-            "NUMA_EXTENDER_BARRIER_SECONDS=0.02 for the others",
-        )
+        yield found("binder-of-some-pods", extender.near("managedResources"))
 
 
 def _weight(extender: Located) -> Iterator[Finding]:
     place, weight = extender.near("weight"), extender.plain("weight")
     ranks = bool(extender.text("prioritizeVerb"))
     if weight is not None and (isinstance(weight, bool) or not isinstance(weight, int)):
-        yield found("weight-invalid", place, f"weight is {weight!r}", "write an integer, such as 5")
+        yield found("weight-invalid", place, weight=weight)
     elif ranks and (weight is None or weight <= 0):
-        yield found("weight-missing", place, f"weight is {weight or 'not set'}", "set weight, such as 5")
+        yield found("weight-missing", place, weight=weight or "not set")
     elif not ranks and weight:
-        yield found("weight-unused", place, "there is no prioritizeVerb", "set prioritizeVerb, or remove weight")
+        yield found("weight-unused", place)
     elif weight and weight * 100 > IN_TREE_MAXIMUM:
-        yield found(
-            "weight-dominates",
-            place,
-            f"up to {weight * 100:,} points against at most {IN_TREE_MAXIMUM:,} of all in-tree plugins: a pod's own "
-            "preferences no longer count",
-            "set a weight up to 12; 5 outweighs any single plugin",
-        )
+        yield found("weight-dominates", place, points=weight * 100, in_tree=IN_TREE_MAXIMUM)
 
 
 def _nodes(extender: Located, context: Context) -> Iterator[Finding]:
     if extender.plain("nodeCacheCapable") is not True:
-        empty = context.kube_minor >= 33
-        yield found(
-            "node-cache-incapable",
-            extender.near("nodeCacheCapable"),
-            f"about 12 kB a node and call{', and in-tree scores treat every node as empty' if empty else ''}",
-            "set nodeCacheCapable: true",
-        )
+        more = ", and in-tree scores treat every node as empty" if context.kube_minor >= 33 else ""
+        yield found("node-cache-incapable", extender.near("nodeCacheCapable"), more=more)
 
 
 def _ignorable(extender: Located, context: Context) -> Iterator[Finding]:
     if extender.plain("ignorable") is not True:
         return
     if not context.surroundings.has_alert:
-        yield found(
-            "ignorable-without-alert",
-            extender.near("ignorable"),
-            "an outage shows only as a log line that does not name it, and as pods that fail on their nodes",
-            "alert on it (manifests/components/prometheus) and lint both files together, or set ignorable: false",
-        )
+        yield found("ignorable-without-alert", extender.near("ignorable"))
     if extender.text("bindVerb"):
-        skipped = context.kube_minor >= BIND_IGNORED_SINCE
-        yield found(
-            "ignorable-binder",
-            extender.near("bindVerb"),
-            "every refusal by bind is an error: kube-scheduler skips errors of an ignorable extender and binds the pod "
-            "itself"
-            if skipped
-            else "before 1.30 kube-scheduler does not skip errors of bind: while the extender is down no pod is bound; "
-            "from 1.30 on it skips every refusal by bind",
-            "set ignorable: false; where other pods must not wait, move bindVerb to a second entry that is not, with "
-            "managedResources (manifests/overlays/control-plane/scheduler-config.yaml)",
-        )
+        since = f"1.{BIND_IGNORED_SINCE}" if context.kube_minor < BIND_IGNORED_SINCE else None
+        yield found("ignorable-binder", extender.near("bindVerb"), since=since)

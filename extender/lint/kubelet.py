@@ -11,7 +11,7 @@ from typing import Final
 
 from extender.kubelet.config import KubeletConfig, KubeletConfigError
 from extender.kubelet.machine import CPUFacts, Machine, NUMANodeFacts
-from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError, parse_minor
+from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.kubelet.sets import iter_bits
 from extender.kubelet.startup import start
 from extender.lint import fields
@@ -37,25 +37,22 @@ _FIXES: Final[Mapping[str, str]] = {
 def lint_kubelet(document: Located, context: Context) -> Iterator[Finding]:
     """All findings about one KubeletConfiguration."""
     if document.text("apiVersion") != "kubelet.config.k8s.io/v1beta1":
-        yield found(
-            "kubelet-api-version",
-            document.near("apiVersion"),
-            f"{document.text('apiVersion')!r} is not read by any kubelet",
-            "write apiVersion: kubelet.config.k8s.io/v1beta1",
-        )
+        yield found("kubelet-api-version", document.near("apiVersion"), version=document.text("apiVersion"))
     yield from _misspelled(document)
     value = document.value
     assert isinstance(value, dict)
     effective, faults = context.effective_kubelet(value)
     for field, reason in faults:
-        yield found("kubelet-value-invalid", _place(document, field), f"{field}: {reason}", "write a value of its type")
+        place = _place(document, field)
+        yield found("kubelet-value-invalid", place, field=field, reason=reason, fix="write a value of its type")
     if faults:
         return
     try:
         config = kubelet_config_from_json(context.kubelet_version, effective, "kubelet")
     except WireError as error:
         field = error.field.removeprefix("kubelet.")
-        yield found("kubelet-value-invalid", _place(document, field), f"{field}: {error.reason}", "correct the value")
+        place = _place(document, field)
+        yield found("kubelet-value-invalid", place, field=field, reason=error.reason, fix="correct the value")
         return
     yield from _gates(document, config)
     yield from _start(document, config)
@@ -68,12 +65,7 @@ def _misspelled(document: Located) -> Iterator[Finding]:
             continue
         meant = fields.meant(name, fields.KUBELET, cutoff=0.9)
         if meant is not None and meant not in document.entries():
-            yield found(
-                "kubelet-field-misspelled",
-                value,
-                f"{name!r} is not a kubelet field; {meant} is not set",
-                f"write {meant}",
-            )
+            yield found("kubelet-field-misspelled", value, name=name, meant=meant)
 
 
 def _gates(document: Located, config: KubeletConfig) -> Iterator[Finding]:
@@ -84,19 +76,11 @@ def _gates(document: Located, config: KubeletConfig) -> Iterator[Finding]:
     for gate in sorted(config.feature_gates):
         fault = start_fault(gate, minor, config.feature_gates)
         if fault is not None:
-            yield found(
-                "kubelet-gate",
-                document.near("featureGates", gate),
-                f"{config.kubelet_version}: {fault}",
-                f"remove {gate} from featureGates",
-            )
+            place = document.near("featureGates", gate)
+            yield found("kubelet-gate", place, version=config.kubelet_version, fault=fault, gate=gate)
     for gate, meant in unknown_gates(config.feature_gates):
-        yield found(
-            "kubelet-gate-unknown",
-            document.near("featureGates", gate),
-            f"{gate!r} is no feature gate that is known of Kubernetes 1.{NEWEST_MINOR} or older",
-            f"write {meant}" if meant else f"remove {gate}, if the kubelet does not list it in its help",
-        )
+        place = document.near("featureGates", gate)
+        yield found("kubelet-gate-unknown", place, gate=gate, newest=NEWEST_MINOR, meant=meant or None)
 
 
 def _start(document: Located, config: KubeletConfig) -> Iterator[Finding]:
@@ -112,15 +96,15 @@ def _start(document: Located, config: KubeletConfig) -> Iterator[Finding]:
                 continue
             reported.add((error.field, error.reason))
             name = re.split(r"[.\[]", error.field)[0]
-            yield found(
-                "kubelet-does-not-start",
-                _place(document, "systemReserved" if name == "reservation" else error.field),
-                f"{config.kubelet_version} reports: {error.reason}",
-                _FIXES.get(name, f"correct {error.field}"),
-            )
+            place = _place(document, "systemReserved" if name == "reservation" else error.field)
+            fix = _FIXES.get(name, f"correct {error.field}")
+            version = config.kubelet_version
+            yield found("kubelet-does-not-start", place, version=version, reason=error.reason, fix=fix)
         else:
             if kubelet.rules.newer_than_known and variant is config:
-                yield _newer(document, config, kubelet.rules)
+                minor, place = kubelet.rules.minor, document.near("kind")
+                version = config.kubelet_version
+                yield found("kubelet-newer-than-known", place, version=version, newest=NEWEST_MINOR, minor=minor)
 
 
 def _managers_alone(config: KubeletConfig) -> tuple[KubeletConfig, ...]:
@@ -130,15 +114,6 @@ def _managers_alone(config: KubeletConfig) -> tuple[KubeletConfig, ...]:
         replace(no_cpu, memory_manager_policy="None"),
         replace(config, memory_manager_policy="None", topology_manager_policy_options={}),
         replace(no_cpu, topology_manager_policy="none", topology_manager_policy_options={}),
-    )
-
-
-def _newer(document: Located, config: KubeletConfig, rules: Rules) -> Finding:
-    return found(
-        "kubelet-newer-than-known",
-        document.near("kind"),
-        f"{config.kubelet_version} is newer than 1.{NEWEST_MINOR}, the newest known; checked as 1.{rules.minor}",
-        "check for a newer numa-extender",
     )
 
 

@@ -23,20 +23,10 @@ def lint_traps(document: Located, config: KubeletConfig) -> Iterator[Finding]:
     yield from _memory(document, config)
     yield from _reservations(document, config)
     if _is_on(config, "full-pcpus-only"):
-        yield found(
-            "full-pcpus-only",
-            document.near("cpuManagerPolicyOptions", "full-pcpus-only"),
-            "a Guaranteed container fails with SMTAlignmentError unless its CPUs are a multiple of a core's threads",
-            "request even numbers of CPUs on machines with two threads a core",
-        )
+        yield found("full-pcpus-only", document.near("cpuManagerPolicyOptions", "full-pcpus-only"))
     seconds = go_seconds(document.plain("cpuManagerReconcilePeriod"))
     if seconds is not None and seconds > SLOW_RECONCILE_SECONDS:
-        yield found(
-            "cpu-reconcile-slow",
-            document.near("cpuManagerReconcilePeriod"),
-            f"CPUs of a pod that ended may stay allocated for {seconds:g} s",
-            "leave the default, 10s",
-        )
+        yield found("cpu-reconcile-slow", document.near("cpuManagerReconcilePeriod"), seconds=seconds)
 
 
 def _is_on(config: KubeletConfig, option: str) -> bool:
@@ -47,96 +37,41 @@ def _topology(document: Located, config: KubeletConfig) -> Iterator[Finding]:
     policy, options = config.topology_manager_policy, config.topology_manager_policy_options
     place = document.near("topologyManagerPolicy")
     if policy != "none" and config.cpu_manager_policy != "static":
-        yield found(
-            "topology-without-static-cpu",
-            place,
-            f"topologyManagerPolicy {policy} aligns only what has hints, and cpuManagerPolicy "
-            f"{config.cpu_manager_policy} gives none",
-            "set cpuManagerPolicy: static",
-        )
+        yield found("topology-without-static-cpu", place, policy=policy, cpu_policy=config.cpu_manager_policy)
     if policy == "none" and config.cpu_manager_policy == "static":
-        yield found(
-            "static-cpu-without-topology",
-            document.near("cpuManagerPolicy"),
-            "with topologyManagerPolicy none, CPUs, memory and devices are chosen independently",
-            "set topologyManagerPolicy: single-numa-node, or restricted",
-        )
+        yield found("static-cpu-without-topology", document.near("cpuManagerPolicy"))
     if policy == "single-numa-node" and options.get("prefer-closest-numa-nodes") in _TRUE:
         yield found(
-            "prefer-closest-no-effect",
-            document.near("topologyManagerPolicyOptions", "prefer-closest-numa-nodes"),
-            "with a single NUMA node there is no distance to compare",
-            "remove the option",
+            "prefer-closest-no-effect", document.near("topologyManagerPolicyOptions", "prefer-closest-numa-nodes")
         )
     if policy == "none" and options:
-        yield found(
-            "topology-options-ignored",
-            document.near("topologyManagerPolicyOptions"),
-            "topologyManagerPolicy is none",
-            "set a policy, or remove the options",
-        )
+        yield found("topology-options-ignored", document.near("topologyManagerPolicyOptions"))
 
 
 def _memory(document: Located, config: KubeletConfig) -> Iterator[Finding]:
     policy, place = config.topology_manager_policy, document.near("memoryManagerPolicy")
     if config.memory_manager_policy != "Static":
         if config.reserved_memory:
-            yield found(
-                "reserved-memory-unused",
-                document.near("reservedMemory"),
-                f"memoryManagerPolicy is {config.memory_manager_policy}",
-                "set memoryManagerPolicy: Static, or remove reservedMemory",
-            )
+            yield found("reserved-memory-unused", document.near("reservedMemory"), policy=config.memory_manager_policy)
         return
     if config.feature_gates.get("MemoryManager") is False and parse_minor(config.kubelet_version) < MEMORY_GATE_LOCKED:
-        yield found(
-            "memory-manager-gate",
-            document.near("featureGates", "MemoryManager"),
-            "memoryManagerPolicy Static is ignored while the gate is off",
-            "remove the gate",
-        )
+        yield found("memory-manager-gate", document.near("featureGates", "MemoryManager"))
     if policy == "none":
-        yield found(
-            "memory-without-topology",
-            place,
-            "memory and CPUs are pinned independently",
-            "set topologyManagerPolicy: single-numa-node, or restricted",
-        )
+        yield found("memory-without-topology", place)
     elif policy in ("restricted", "best-effort"):
-        yield found(
-            "memory-groups",
-            place,
-            f"under {policy} a pod larger than a NUMA node takes several; from then on these serve only pods that take "
-            "the same ones, and until it ends refuse pods of a single node",
-            "use single-numa-node, or keep pods that span NUMA nodes on nodes of their own",
-        )
+        yield found("memory-groups", place, policy=policy)
     if policy == "best-effort":
-        yield found(
-            "best-effort-refuses",
-            place,
-            "when memory cannot be taken from the chosen NUMA nodes the pod fails with UnexpectedAdmissionError",
-            "expect refusals, or use restricted, which refuses before it allocates anything",
-        )
+        yield found("best-effort-refuses", place)
     threshold = document.text("evictionHard", "memory.available")
     if threshold.endswith("%"):
-        yield found(
-            "eviction-percent",
-            document.near("evictionHard", "memory.available"),
-            f"{threshold} of each machine's memory is part of the sum that reservedMemory must equal",
-            "set evictionHard memory.available to an amount",
-        )
+        yield found("eviction-percent", document.near("evictionHard", "memory.available"), threshold=threshold)
 
 
 def _reservations(document: Located, config: KubeletConfig) -> Iterator[Finding]:
     if config.reserved_system_cpus:
         for key in ("systemReserved", "kubeReserved"):
             if document.get(key, "cpu") is not None:
-                yield found(
-                    "reserved-cpus-override",
-                    document.near(key, "cpu"),
-                    "the CPUs of reservedSystemCPUs are used, this amount is not",
-                    "remove one of the two",
-                )
+                yield found("reserved-cpus-override", document.near(key, "cpu"))
         return
     if config.cpu_manager_policy != "static":
         return
@@ -145,13 +80,7 @@ def _reservations(document: Located, config: KubeletConfig) -> Iterator[Finding]
         place = next(
             document.near(key, "cpu") for key in ("kubeReserved", "systemReserved") if document.get(key, "cpu")
         )
-        yield found(
-            "reserved-cpu-fraction",
-            place,
-            f"{milli / 1000:g} CPUs are reserved in the node's allocatable, but {-(-milli // 1000)} by the static "
-            "policy",
-            "let the reservations sum up to whole CPUs, or list them in reservedSystemCPUs",
-        )
+        yield found("reserved-cpu-fraction", place, cpus=milli / 1000, whole=-(-milli // 1000))
 
 
 def reserved_millicpu(document: Located) -> int:

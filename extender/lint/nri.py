@@ -28,9 +28,9 @@ LEAST_CPUS: Final = 64
 MOST_CPUS: Final = 1024
 """CPUs of the assumed machine."""
 _RULES: Final = {
-    FaultKind.NO_EFFECT: ("nri-annotation-ignored", "correct the annotation, or remove it"),
-    FaultKind.REFUSED: ("nri-annotation-refused", "correct the annotation"),
-    FaultKind.CRASH: ("nri-annotation-crash", "remove the annotation"),
+    FaultKind.NO_EFFECT: "nri-annotation-ignored",
+    FaultKind.REFUSED: "nri-annotation-refused",
+    FaultKind.CRASH: "nri-annotation-crash",
 }
 
 
@@ -44,20 +44,19 @@ def lint_annotations(workload: Located) -> Iterator[Finding]:
     containers = [each.text("name") for each in (*pod.items("initContainers"), *pod.items("containers"))]
     texts = {key: place.value for key, place in given.items() if isinstance(place.value, str)}
     for fault in annotation_faults(texts, containers):
-        rule, fix = _RULES[fault.kind]
-        yield found(rule, given.get(fault.key, template.near("metadata", "annotations")), fault.text, fix)
+        place = given.get(fault.key, template.near("metadata", "annotations"))
+        yield found(_RULES[fault.kind], place, fault=fault.text)
 
 
 def lint_policy_config(document: Located, context: Context) -> Iterator[Finding]:
     """Findings about one TopologyAwarePolicy."""
     spec = document.get("spec")
     if spec is None or not isinstance(spec.value, dict):
-        yield found("nri-config-invalid", document.near("spec"), "there is no spec", "write the settings below spec")
+        place, reason = document.near("spec"), "there is no spec"
+        yield found("nri-config-invalid", place, reason=reason, fix="write the settings below spec")
         return
     for key in spec.entries().keys() - OPTIONS.keys():
-        near = fields.meant(key, OPTIONS)
-        fix = f"write {near}" if near else "remove it"
-        yield found("nri-field-misspelled", spec.near(key), f"{key!r} is not a setting of the policy", fix)
+        yield found("nri-field-misspelled", spec.near(key), name=key, meant=fields.meant(key, OPTIONS))
     yield from _start(spec)
     yield from _traps(spec, context)
 
@@ -70,10 +69,10 @@ def _start(spec: Located) -> Iterator[Finding]:
             set_up(discover(machine), config)
     except WireError as error:
         place = spec.near(*re.findall(r"\w+", error.field))
-        yield found("nri-config-invalid", place, f"{error.field}: {error.reason}", "correct the value")
+        yield found("nri-config-invalid", place, reason=f"{error.field}: {error.reason}", fix="correct the value")
     except PolicyStartError as error:
         key = "availableResources" if "availableResources" in str(error) else "reservedResources"
-        yield found("nri-config-invalid", spec.near(key, "cpu"), str(error), "see docs/nri-topology-aware.md")
+        yield found("nri-config-invalid", spec.near(key, "cpu"), reason=error, fix="see docs/nri-topology-aware.md")
 
 
 def _assumed(config: PolicyConfig) -> NriMachine | None:
@@ -102,24 +101,20 @@ def _traps(spec: Located, context: Context) -> Iterator[Finding]:
         try:
             regex_of(str(place.value))
         except PatternError:
-            why = f"{place.value!r} is malformed: neither it nor any pattern after it matches a namespace"
-            yield found("nri-namespace-pattern", place, why, "correct the pattern")
+            yield found("nri-namespace-pattern", place, pattern=place.value)
     agent = spec.get("agent")
     if agent is not None and agent.plain("nodeResourceTopology") is not True:
-        why = "agent is given without nodeResourceTopology: true, and its default holds only where agent is left out"
-        yield found("nri-zones-off", agent, why, "set agent.nodeResourceTopology: true, unless the grants are reported")
+        yield found("nri-zones-off", agent)
     if spec.get("unlimitedBurstable") is not None:
-        why = "a Burstable container without a CPU limit and without a memory limit goes to the pool with most memory"
-        yield found("nri-unlimited-burstable", spec.near("unlimitedBurstable"), why, "set memory limits")
+        yield found("nri-unlimited-burstable", spec.near("unlimitedBurstable"))
     around = context.surroundings
     if around.has_static_cpu and spec.plain("pinCPU") is not False:
-        why = "cpuManagerPolicy static: a pod must fit both, and the plugin's choice of CPUs replaces the kubelet's"
-        yield found("nri-static-cpu", spec.near("pinCPU"), why, "set cpuManagerPolicy: none on nodes with the policy")
+        yield found("nri-static-cpu", spec.near("pinCPU"))
     reserved, known = spec.text("reservedResources", "cpu"), around.reserved_millicpu
     millicpu = _reserved_millicpu(spec)
     if known is not None and millicpu is not None and millicpu > known:
-        why = f"reservedResources.cpu {reserved} is {millicpu // 1000} CPUs, but kubelets reserve {known}m"
-        yield found("nri-reserves-more", spec.near("reservedResources", "cpu"), why, "let kubelets reserve as much")
+        place = spec.near("reservedResources", "cpu")
+        yield found("nri-reserves-more", place, setting=reserved, cpus=millicpu // 1000, known=known)
 
 
 def _reserved_millicpu(spec: Located) -> int | None:

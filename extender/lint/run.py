@@ -73,12 +73,7 @@ def _lint(document: Located, context: Context) -> Iterator[Finding]:
     elif kind == "Namespace":
         yield from lint_namespace(document)
     elif kind in KUSTOMIZE and document.text("apiVersion").startswith("kustomize.config.k8s.io/"):
-        yield found(
-            "kustomization-not-built",
-            document.near("kind"),
-            "its bases, components and patches are not applied here",
-            "build it: kubectl kustomize DIRECTORY | numa-extender lint -",
-        )
+        yield found("kustomization-not-built", document.near("kind"))
     elif kind in ("ConfigMap", ENVIRONMENT):
         yield from lint_settings(document.entries("data"), context)
 
@@ -87,7 +82,7 @@ def _duplicate_keys(document: Located) -> Iterator[Finding]:
     for path, line in document.duplicates:
         if path.startswith(document.path):
             place = replace(document, path=path, line=line)
-            yield found("duplicate-key", place, f"{path} is set above already", "remove one of the two")
+            yield found("duplicate-key", place, path=path)
 
 
 def _empty_files(documents: Iterable[Located], opened: Iterable[Located]) -> Iterator[Finding]:
@@ -96,12 +91,7 @@ def _empty_files(documents: Iterable[Located], opened: Iterable[Located]) -> Ite
     first = {document.file: document for document in reversed(tuple(documents))}
     for file, document in first.items():
         if file not in checked:
-            yield found(
-                "nothing-to-check",
-                document,
-                "no document here has a `kind`",
-                "name configurations of kube-scheduler and kubelets, or manifests",
-            )
+            yield found("nothing-to-check", document)
 
 
 def _survey(documents: Sequence[Located], context: Context) -> LintContext:

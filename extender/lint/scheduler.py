@@ -26,12 +26,7 @@ def lint_scheduler(document: Located, context: Context) -> Iterator[Finding]:
     yield from _lease(document)
     extenders = document.items("extenders")
     if not extenders:
-        yield found(
-            "no-extender",
-            document.near("extenders"),
-            "no `extenders`: this scheduler never calls numa-extender",
-            "add the entry that docs/install.md shows",
-        )
+        yield found("no-extender", document.near("extenders"))
         return
     yield from _sampling(document)
     yield from _together(extenders)
@@ -42,24 +37,15 @@ def lint_scheduler(document: Located, context: Context) -> Iterator[Finding]:
 
 def lint_policy(document: Located) -> Iterator[Finding]:
     """The configuration of kube-scheduler before 1.23."""
-    yield found(
-        "scheduler-policy-gone",
-        document.near("kind"),
-        "no kube-scheduler since 1.23 reads a Policy",
-        "write a KubeSchedulerConfiguration with `extenders`",
-    )
+    yield found("scheduler-policy-gone", document.near("kind"))
 
 
 def _api_version(document: Located, context: Context) -> Iterator[Finding]:
     version = document.text("apiVersion").rpartition("/")[2]
     last = _LAST_MINOR.get(version)
     if version != "v1" and (last is None or context.kube_minor > last):
-        yield found(
-            "scheduler-api-version",
-            document.near("apiVersion"),
-            f"kube-scheduler 1.{context.kube_minor} does not know {document.text('apiVersion')!r}",
-            "write apiVersion: kubescheduler.config.k8s.io/v1",
-        )
+        place, version = document.near("apiVersion"), document.text("apiVersion")
+        yield found("scheduler-api-version", place, minor=context.kube_minor, version=version)
 
 
 def _unknown_fields(document: Located) -> Iterator[Finding]:
@@ -77,13 +63,7 @@ def _unknown_fields(document: Located) -> Iterator[Finding]:
     for place, known in groups:
         for name, value in place.entries().items():
             if name not in known:
-                meant = fields.meant(name, known)
-                yield found(
-                    "scheduler-unknown-field",
-                    value,
-                    f"{name!r} is not a field here, and kube-scheduler refuses unknown fields",
-                    f"write {meant}" if meant else "remove it",
-                )
+                yield found("scheduler-unknown-field", value, name=name, meant=fields.meant(name, known))
 
 
 def _profiles(document: Located) -> Iterator[Finding]:
@@ -92,20 +72,10 @@ def _profiles(document: Located) -> Iterator[Finding]:
     for profile in profiles:
         name = profile.text("schedulerName") or DEFAULT_SCHEDULER
         if name in seen:
-            yield found(
-                "profile-name-twice",
-                profile.near("schedulerName"),
-                f"a second profile called {name}",
-                "give each profile a different schedulerName",
-            )
+            yield found("profile-name-twice", profile.near("schedulerName"), name=name)
         seen.add(name)
     if len(profiles) > 1 and document.items("extenders"):
-        yield found(
-            "profiles-share-extenders",
-            document.near("extenders"),
-            f"the extenders are called for pods of all {len(profiles)} profiles; they cannot be bound to one",
-            "to keep other pods away from them, run a second scheduler process (manifests/overlays/second-scheduler)",
-        )
+        yield found("profiles-share-extenders", document.near("extenders"), count=len(profiles))
 
 
 def _lease(document: Located) -> Iterator[Finding]:
@@ -115,13 +85,7 @@ def _lease(document: Located) -> Iterator[Finding]:
     lease = document.text("leaderElection", "resourceName") or "kube-scheduler"
     namespace = document.text("leaderElection", "resourceNamespace") or "kube-system"
     if names and DEFAULT_SCHEDULER not in names and elects and (namespace, lease) == ("kube-system", "kube-scheduler"):
-        yield found(
-            "lease-shared",
-            document.near("leaderElection"),
-            f"the scheduler of {', '.join(sorted(names))} waits for the lease kube-system/kube-scheduler, which the "
-            "control plane's scheduler holds",
-            "set leaderElection.resourceName and resourceNamespace to a separate lease",
-        )
+        yield found("lease-shared", document.near("leaderElection"), names=", ".join(sorted(names)))
 
 
 def _sampling(document: Located) -> Iterator[Finding]:
@@ -130,48 +94,24 @@ def _sampling(document: Located) -> Iterator[Finding]:
         value = place.plain("percentageOfNodesToScore")
         where = place.near("percentageOfNodesToScore")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100):
-            yield found(
-                "percentage-invalid", where, f"percentageOfNodesToScore is {value!r}", "write an integer from 0 to 100"
-            )
+            yield found("percentage-invalid", where, value=value)
         elif value != 100 and (place is not document or not places):
-            said = "percentageOfNodesToScore is not set" if value is None else f"percentageOfNodesToScore is {value}"
-            yield found(
-                "nodes-sampled",
-                where,
-                f"{said}: from 100 nodes on only a part of them reaches the extender (500 of 5,000), and a pod waits "
-                "although a node outside the sample would admit it",
-                "set percentageOfNodesToScore: 100",
-            )
+            yield found("nodes-sampled", where, percentage="not set" if value is None else value)
 
 
 def _together(extenders: Sequence[Located]) -> Iterator[Finding]:
     binders = [extender for extender in extenders if extender.text("bindVerb")]
     for extra in binders[1:]:
-        yield found(
-            "two-binders",
-            extra.near("bindVerb"),
-            f"{binders[0].text('urlPrefix')} has a bindVerb already",
-            "leave bindVerb to one of them: the one that knows NUMA nodes",
-        )
+        yield found("two-binders", extra.near("bindVerb"), first=binders[0].text("urlPrefix"))
     for before, after in pairwise(extenders):
         if before.plain("ignorable") is True and after.plain("ignorable") is not True:
-            yield found(
-                "ignorable-order",
-                before.near("ignorable"),
-                "it is listed before an extender that is not ignorable, but called after it",
-                "write ignorable extenders last, so that the file shows the order of calls",
-            )
+            yield found("ignorable-order", before.near("ignorable"))
     managed: set[str] = set()
     for extender in extenders:
         for resource in extender.items("managedResources"):
             name = resource.text("name")
             if name in managed:
-                yield found(
-                    "managed-resource-twice",
-                    resource.near("name"),
-                    f"{name} is already managed",
-                    "name each resource once in the file",
-                )
+                yield found("managed-resource-twice", resource.near("name"), name=name)
             managed.add(name)
 
 
@@ -185,10 +125,5 @@ def _ignored_resources(document: Located) -> Iterator[Finding]:
         for plugin in profile.items("pluginConfig"):
             lost = {str(name.value) for name in plugin.items("args", "ignoredResources")} - ours
             if lost:
-                yield found(
-                    "ignored-by-scheduler",
-                    plugin.near("args", "ignoredResources"),
-                    f"{', '.join(sorted(lost))}: kube-scheduler replaces this list with the extenders' resources that "
-                    "are ignoredByScheduler",
-                    "name them in managedResources with ignoredByScheduler: true, or remove ignoredByScheduler there",
-                )
+                place = plugin.near("args", "ignoredResources")
+                yield found("ignored-by-scheduler", place, resources=", ".join(sorted(lost)))

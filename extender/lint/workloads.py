@@ -89,12 +89,9 @@ def _arguments(part: OwnContainer, context: Context) -> Iterator[Finding]:
     if is_run and "--dry-run" not in part.arguments:
         complaint = complaint or _destination_fault(part)
     if complaint is not None:
-        yield found(
-            "arguments-invalid",
-            part.container.near("args" if part.container.get("args") else "command"),
-            f"{part.program} {' '.join(part.arguments)}: {complaint}",
-            f"see {part.program} --help",
-        )
+        place = part.container.near("args" if part.container.get("args") else "command")
+        command = " ".join((part.program, *part.arguments))
+        yield found("arguments-invalid", place, command=command, complaint=complaint, program=part.program)
 
 
 def _destination_fault(part: OwnContainer) -> str | None:
@@ -115,39 +112,21 @@ def _extender(part: OwnContainer, context: Context) -> Iterator[Finding]:
     replicas = part.workload.plain("spec", "replicas")
     shared = part.setting("NUMA_EXTENDER_TOPOLOGIES", context) in ("on", True)
     if part.workload.text("kind") != "Pod" and isinstance(replicas, int) and replicas > 1 and not shared:
-        yield found(
-            "replicas-split-reports",
-            part.workload.near("spec", "replicas"),
-            f"each exporter reports to only one of the {replicas} replicas",
-            "set replicas: 1, or send reports through the API server (NUMA_EXTENDER_TOPOLOGIES=on)",
-        )
+        yield found("replicas-split-reports", part.workload.near("spec", "replicas"), replicas=replicas)
     if isinstance(replicas, int) and replicas > 1 and part.setting("NUMA_EXTENDER_LEASE", context) == "on":
         yield from _standby(part, context)
     limit = part.container.get("resources", "limits", "cpu")
     if limit is not None:
-        yield found(
-            "cpu-limit", limit, f"at most {limit.value} CPUs, even during a scheduling call", "remove the limit on CPUs"
-        )
+        yield found("cpu-limit", limit, limit=limit.value)
 
 
 def _standby(part: OwnContainer, context: Context) -> Iterator[Finding]:
     """What happens to calls to a standby, and to its pod."""
     place = part.container.near("env")
     if not part.setting("NUMA_EXTENDER_OWN_URL", context):
-        yield found(
-            "standby-refuses",
-            place,
-            "kube-scheduler keeps its connections, even to an extender that no longer leads",
-            "set NUMA_EXTENDER_OWN_URL as in manifests/overlays/replicas: a standby then forwards calls to the leader",
-        )
+        yield found("standby-refuses", place)
     if part.setting("NUMA_EXTENDER_STANDBY_READY", context).lower() in ("false", "0", "no", "off", "f", "n"):
-        yield found(
-            "standby-blocks-drain",
-            part.variables.get("NUMA_EXTENDER_STANDBY_READY", place),
-            "a PodDisruptionBudget counts the standby as lost and refuses the leader's eviction, and a rollout waits "
-            "for a pod that is never ready",
-            "leave NUMA_EXTENDER_STANDBY_READY true",
-        )
+        yield found("standby-blocks-drain", part.variables.get("NUMA_EXTENDER_STANDBY_READY", place))
 
 
 def _grace(part: OwnContainer, context: Context) -> Iterator[Finding]:
@@ -156,12 +135,8 @@ def _grace(part: OwnContainer, context: Context) -> Iterator[Finding]:
     names = ("NUMA_EXTENDER_DRAIN_SECONDS", "NUMA_EXTENDER_SHUTDOWN_SECONDS")
     needed = sum(float(text) for text in (part.setting(name, context) for name in names) if is_number(text))
     if seconds <= needed:
-        yield found(
-            "grace-period-short",
-            part.pod.near("terminationGracePeriodSeconds"),
-            f"the kubelet kills after {seconds} s, but draining and requests in progress need up to {needed:g} s",
-            f"set terminationGracePeriodSeconds above {needed:g}, and the time of preStop",
-        )
+        place = part.pod.near("terminationGracePeriodSeconds")
+        yield found("grace-period-short", place, seconds=seconds, needed=needed)
 
 
 def _listeners(part: OwnContainer, context: Context) -> Mapping[str, str]:
@@ -189,89 +164,43 @@ def _probes(part: OwnContainer, context: Context) -> Iterator[Finding]:
         port = names.get(named, named)
         if port not in listeners:
             ports = " and ".join(listeners)
-            yield found(
-                "probe-port",
-                probe.near("port"),
-                f"{kind} uses {named}, but {part.program} listens on {ports}",
-                f"use {ports}",
-            )
+            yield found("probe-port", probe.near("port"), probe=kind, port=named, program=part.program, ports=ports)
         elif is_loopback(listeners[port]) and not (on_host and is_loopback(probe.text("host"))):
-            yield found(
-                "probe-unreachable",
-                probe,
-                f"{part.program} listens on {listeners[port]}:{port}, but the kubelet uses the pod's address",
-                "use the TLS port with scheme: HTTPS; for the exporter set NUMA_LISTEN to 0.0.0.0:9473",
-            )
+            yield found("probe-unreachable", probe, program=part.program, address=f"{listeners[port]}:{port}")
         if probe.text("path") not in context.probes[part.program]:
-            yield found(
-                "probe-path",
-                probe.near("path"),
-                f"{part.program} has no {probe.text('path') or '/'}",
-                f"use {', '.join(sorted(context.probes[part.program]))}",
-            )
+            path, paths = probe.text("path") or "/", ", ".join(sorted(context.probes[part.program]))
+            yield found("probe-path", probe.near("path"), program=part.program, path=path, paths=paths)
 
 
 def _exporter(part: OwnContainer, context: Context) -> Iterator[Finding]:
     yield from _push(part)
     has_version = part.option("--kubelet-url", "KUBELET_URL") or part.option("--kubelet-version", "KUBELET_VERSION")
     if "run" in part.arguments and not has_version:
-        yield found(
-            "kubelet-not-asked",
-            part.container,
-            "neither KUBELET_URL nor KUBELET_VERSION is set: the version is unknown, so no verdict is possible",
-            "set KUBELET_URL, with KUBELET_CA_FILE or KUBELET_PIN_FILE",
-        )
+        yield found("kubelet-not-asked", part.container)
     yield from _kubelet_proof(part)
     stale = context.surroundings.stale_after_seconds or context.defaults.get("NUMA_EXTENDER_STALE_AFTER_SECONDS")
     interval = part.option("--interval", "NUMA_INTERVAL") or "30"
     if isinstance(stale, int | float) and is_number(interval) and float(interval) * 1.1 >= stale:
-        yield found(
-            "interval-makes-stale",
-            part.container,
-            f"a message is sent every {interval} s, but a node is stale after {stale:g} s",
-            "set the interval to a third of it, or NUMA_EXTENDER_STALE_AFTER_SECONDS higher",
-        )
+        yield found("interval-makes-stale", part.container, interval=interval, stale=stale)
     mounts = part.container.items("volumeMounts")
     reads_nri = part.option("--nri-namespace", "NUMA_NRI_NAMESPACE") or part.option("--nri-config", "NUMA_NRI_CONFIG")
     if reads_nri and not any(mount.text("mountPath").endswith(NRI_STATE) for mount in mounts):
-        yield found(
-            "nri-grants-unread",
-            part.container.near("volumeMounts"),
-            f"{NRI_STATE} is not mounted: what the policy granted is not known",
-            "add manifests/components/nri",
-        )
+        yield found("nri-grants-unread", part.container.near("volumeMounts"))
     for mount in mounts:
         if mount.text("mountPath").endswith(STATE_FILES) or mount.text("subPath").endswith(STATE_FILES):
-            yield found(
-                "state-file-mounted",
-                mount.near("mountPath"),
-                f"{mount.text('mountPath')} stays the file that existed when the pod started",
-                "mount its directory",
-            )
+            yield found("state-file-mounted", mount.near("mountPath"), path=mount.text("mountPath"))
 
 
 def _kubelet_proof(part: OwnContainer) -> Iterator[Finding]:
-    proofs = [
-        part.option("--kubelet-ca-file", "KUBELET_CA_FILE"),
-        part.option("--kubelet-pin-file", "KUBELET_PIN_FILE"),
-    ]
+    ca = part.option("--kubelet-ca-file", "KUBELET_CA_FILE")
+    pin = part.option("--kubelet-pin-file", "KUBELET_PIN_FILE")
     if not part.option("--kubelet-url", "KUBELET_URL"):
         return
-    if all(proofs):
-        yield found(
-            "kubelet-unproven",
-            part.variables.get("KUBELET_PIN_FILE", part.container),
-            "both KUBELET_CA_FILE (components/kubelet-ca) and KUBELET_PIN_FILE (components/kubelet-pin) are set: the "
-            "exporter does not start",
-            "keep one. components/kubelet-pin removes KUBELET_CA_FILE where it is applied after components/kubelet-ca",
-        )
-    elif not any(proofs):
-        yield found(
-            "kubelet-unproven",
-            part.variables.get("KUBELET_URL", part.container),
-            "neither KUBELET_CA_FILE nor KUBELET_PIN_FILE is set: the exporter does not start",
-            "add manifests/components/kubelet-ca or manifests/components/kubelet-pin",
-        )
+    if ca and pin:
+        place = part.variables.get("KUBELET_PIN_FILE", part.container)
+        yield found("kubelet-unproven", place, ca="KUBELET_CA_FILE", pin="KUBELET_PIN_FILE")
+    elif not ca and not pin:
+        yield found("kubelet-unproven", part.variables.get("KUBELET_URL", part.container))
 
 
 def _push(part: OwnContainer) -> Iterator[Finding]:
@@ -280,23 +209,8 @@ def _push(part: OwnContainer) -> Iterator[Finding]:
     if url is None:
         return
     if url.scheme == "http" and not is_loopback(url.hostname or ""):
-        yield found(
-            "push-in-clear",
-            place,
-            f"reports to {url.hostname} are refused, unless it was started insecure",
-            "report to https://, with NUMA_CA_FILE and NUMA_TOKEN_FILE",
-        )
+        yield found("push-in-clear", place, host=url.hostname)
     if url.scheme == "http" and part.option("--token-file", "NUMA_TOKEN_FILE"):
-        yield found(
-            "token-in-clear",
-            place,
-            f"anyone on the path to {url.hostname} can read the token",
-            "report to https://, with NUMA_CA_FILE",
-        )
+        yield found("token-in-clear", place, host=url.hostname)
     if is_loopback(url.hostname or "") and part.pod.plain("hostNetwork") is not True:
-        yield found(
-            "push-to-loopback",
-            place,
-            f"{url.hostname} is the exporter's own pod",
-            "report to the extender's Service",
-        )
+        yield found("push-to-loopback", place, host=url.hostname)

@@ -30,7 +30,7 @@ def _lint(texts: tuple[str, ...], context: Context) -> tuple[Finding, ...]:
         for number, text in enumerate(texts):
             documents += read_documents(text.encode(), f"{number}.yaml")
     except WireError as error:
-        return (found("unreadable", Located(None, error.field, 1), error.reason, ""),)
+        return (found("unreadable", Located(None, error.field, 1), reason=error.reason),)
     return lint(documents, context)
 
 
@@ -43,7 +43,7 @@ def test_it_reports_the_pitfall_and_not_the_corrected_case(rule: str, case: Case
     bad = [finding for finding in _lint(case.bad, context) if finding.rule == rule]
     assert bad, f"{rule} is silent"
     assert all(finding.severity is RULES[rule].severity for finding in bad)
-    assert all(finding.why for finding in bad)
+    assert all(finding.why and finding.fix for finding in bad)
     assert all(finding.line >= 1 for finding in bad)
     context = dataclasses.replace(context, kube_minor=case.good_kube or case.kube)
     assert rule not in {finding.rule for finding in _lint(case.good, context)}
@@ -80,4 +80,4 @@ def test_only_start_errors_of_the_right_manager_are_told_and_each_once(context: 
 def test_the_page_lists_every_rule_as_it_is() -> None:
     page = (Path(__file__).parents[2] / "docs/lint.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    assert rows == [f"| `{name}` | {rule.severity} | {rule.summary} |" for name, rule in RULES.items()]
+    assert rows == [f"| `{name}` | {rule.severity} | {rule.problem} |" for name, rule in RULES.items()]
