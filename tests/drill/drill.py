@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -189,7 +190,11 @@ class Drill:
         self.pending: set[str] = set()
 
     async def run(self, progress: Callable[[int], None] = lambda _: None) -> Outcome:
-        """Play it."""
+        """Play it, once."""
+        with self._directory or nullcontext():
+            return await self._played(progress)
+
+    async def _played(self, progress: Callable[[int], None]) -> Outcome:
         timeline = self.timeline
         self.extender.start()
         timeline.after(3.0, self._arrive)

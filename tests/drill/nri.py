@@ -39,7 +39,6 @@ class NriKubelet(Kubelet):
         self.machine = _machine(self.scenario["machine"])
         setup = set_up(discover(nri_machine(self.machine)), config_from_json(self.config, "config"))
         self.plugin: Node = start(setup)
-        self._root = TemporaryDirectory(dir=IN_MEMORY)
         self._manifests: dict[str, Json] = {}
         self._running: dict[str, list[str]] = {}
         self._chance = Random(number)
@@ -47,8 +46,9 @@ class NriKubelet(Kubelet):
     def extras(self) -> Json:
         """The section of the report, from the plugin's state file."""
         file = state_file_of(self.plugin.books)
-        write_state_file(Path(self._root.name), file.pop("grants"), **file)
-        state = read_state_file(Path(self._root.name))
+        with TemporaryDirectory(dir=IN_MEMORY) as root:
+            write_state_file(Path(root), file.pop("grants"), **file)
+            state = read_state_file(Path(root))
         grants = None if state is None else state.grants
         section = {"machine": self.machine, "config": self.config, "config_source": "default", "grants": grants}
         return {"nri": {"version": 1, "config_status": "Success", "release": "v0.14.0", **section}}
