@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
-from pydantic import Field
+from msgspec import Meta
 
 from extender.answers.alignments import alignment_counts
 from extender.answers.notes import all_notes
@@ -27,7 +27,7 @@ from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.questions import Question, Workload, doc
+from extender.wire.questions import Question, Workload
 from extender.wire.replies import ReplyBody, about
 from extender.wire.workloads import PodWorkload
 
@@ -41,20 +41,12 @@ MAX_PLACED: Final = 50_000_000
 class CapacityRequest(Question):
     """How many pods fit: copies of one pod, or of a mix of pods taken in turn."""
 
-    pods: Annotated[
-        list[Workload], Field(description="One pod, or a mix of pods taken in turn.", min_length=1, max_length=MAX_MIX)
-    ]
+    pods: Annotated[list[Workload], about("One pod, or a mix of pods taken in turn.", min_length=1, max_length=MAX_MIX)]
     nodes: NodeNames = None
     hypothetical: HypotheticalNodes = []
-    max_copies: Annotated[int, Field(ge=1, le=MAX_COPIES, description="Stop counting on a node at this many pods.")] = (
-        1000
-    )
-
+    max_copies: Annotated[int, about("Stop counting on a node at this many pods.", ge=1, le=MAX_COPIES)] = 1000
     group: Annotated[
-        int,
-        Field(
-            ge=1, le=MAX_COPIES, description="Pods that must run together: the answer counts whole groups of so many."
-        ),
+        int, about("Pods that must run together: the answer counts whole groups of so many.", ge=1, le=MAX_COPIES)
     ] = 1
 
 
@@ -63,23 +55,21 @@ class PlannedWorkload(Question):
 
     pod: Workload
     copies: Annotated[
-        int | None, Field(ge=0, le=MAX_PLANNED_PODS, description="Null: the number of replicas in the document.")
+        Annotated[int, Meta(ge=0, le=MAX_PLANNED_PODS)] | None, about("Null: the number of replicas in the document.")
     ] = None
 
 
 class PlanRequest(Question):
     """Pods in the order of their creation."""
 
-    all_or_nothing: Annotated[
-        bool, doc("If one pod fits on no node, none is placed: no line has a node, and `held_back` counts them.")
-    ] = False
-
     pods: Annotated[
-        list[PlannedWorkload],
-        Field(description="In the order of their creation.", min_length=1, max_length=MAX_PLANNED_PODS),
+        list[PlannedWorkload], about("In the order of their creation.", min_length=1, max_length=MAX_PLANNED_PODS)
     ]
     nodes: NodeNames = None
     hypothetical: HypotheticalNodes = []
+    all_or_nothing: Annotated[
+        bool, about("If one pod fits on no node, none is placed: no line has a node, and `held_back` counts them.")
+    ] = False
 
 
 class NodeCapacity(ReplyBody):

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field
-
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.make_room import EvictedPod, evicted, eviction_objects
 from extender.answers.notes import all_notes
@@ -16,7 +14,7 @@ from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
 from extender.questions.evictions import Evictions
 from extender.scheduling.judge import Judge
-from extender.wire.questions import Question, Workload, doc
+from extender.wire.questions import Question, Workload
 from extender.wire.replies import Notes, ReplyBody, about
 
 
@@ -25,8 +23,8 @@ class DefragmentRequest(Question):
 
     pod: Workload
     nodes: LiveNodes = None
-    priority: Annotated[int, doc("No pod of a higher priority is moved.")] = 0
-    max_moves: Annotated[int, Field(ge=1, le=64, description="Largest number of moves.")] = 10
+    priority: Annotated[int, about("No pod of a higher priority is moved.")] = 0
+    max_moves: Annotated[int, about("Largest number of moves.", ge=1, le=64)] = 10
 
 
 class DefragmentPoint(ReplyBody):

@@ -6,13 +6,12 @@ from operator import itemgetter
 from typing import Annotated, Final, Literal
 
 import yaml
-from pydantic import Field
 
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
-from extender.answers.reading import MAX_NODES, parse_question, read_question, workload_of
+from extender.answers.reading import Names, parse_question, read_question, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.sets import iter_bits
@@ -22,7 +21,7 @@ from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import format_milli
 from extender.wire.errors import WireError
-from extender.wire.questions import Question, Workload, doc
+from extender.wire.questions import Question, Workload
 from extender.wire.replies import Notes, ReplyBody, about
 from extender.wire.templates import find_templates
 from extender.wire.verdicts import ContainerPlacement, container_placements
@@ -34,13 +33,11 @@ class MakeRoomRequest(Question):
     """A pod that finds no aligned place."""
 
     pod: Workload
-    nodes: Annotated[
-        list[str] | None, Field(description="Nodes that may get the pod. Null: all of them.", max_length=MAX_NODES)
-    ] = None
+    nodes: Annotated[Names | None, about("Nodes that may get the pod. Null: all of them.")] = None
     priority: Annotated[
-        int | None, doc("No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0.")
+        int | None, about("No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0.")
     ] = None
-    max_evictions: Annotated[int, Field(ge=1, le=8, description="Largest number of evictions in one plan.")] = 4
+    max_evictions: Annotated[int, about("Largest number of evictions in one plan.", ge=1, le=8)] = 4
 
 
 class EvictedPod(ReplyBody):

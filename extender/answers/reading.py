@@ -5,10 +5,9 @@ A bare manifest is a question too. Then the options are query parameters.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Annotated, Final, TypeVar
 
-from pydantic import Field, TypeAdapter
+from msgspec import Meta
 
 from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
@@ -17,25 +16,21 @@ from extender.questions.hypothetical import build
 from extender.questions.subjects import Subject
 from extender.replay.pod import NO_DEMAND
 from extender.wire.documents import read_documents
-from extender.wire.errors import WireError
-from extender.wire.questions import HypotheticalNode, Question, parse_object
+from extender.wire.parsing import converted
+from extender.wire.questions import HypotheticalNode, Question
+from extender.wire.replies import about
 from extender.wire.workloads import BundlePart, PodWorkload, bundle_of, workload_from_json
 
 Q = TypeVar("Q", bound=Question)
 MAX_NODES: Final = 20_000
 MAX_HYPOTHETICAL: Final = 64
-LiveNodes = Annotated[
-    list[str] | None, Field(description="Live nodes by name. Null: all of them.", max_length=MAX_NODES)
-]
+Names = Annotated[list[str], Meta(max_length=MAX_NODES)]
+LiveNodes = Annotated[Names | None, about("Live nodes by name. Null: all of them.")]
 NodeNames = Annotated[
-    list[str] | None,
-    Field(
-        description="Live nodes by name. Null: all of them, unless `hypothetical` nodes are given. Empty: none.",
-        max_length=MAX_NODES,
-    ),
+    Names | None, about("Live nodes by name. Null: all of them, unless `hypothetical` nodes are given. Empty: none.")
 ]
 HypotheticalNodes = Annotated[
-    list[HypotheticalNode], Field(description="Hypothetical nodes to use as well.", max_length=MAX_HYPOTHETICAL)
+    list[HypotheticalNode], about("Hypothetical nodes to use as well.", max_length=MAX_HYPOTHETICAL)
 ]
 
 
@@ -61,15 +56,7 @@ def manifests_of(asked: Asked, document: object, key: str) -> tuple[Sequence[Bun
 
 def parse_question(kind: type[Q], document: object) -> Q:
     """The question in the document. Raises WireError for the first error."""
-    if not isinstance(document, dict):
-        raise WireError("", "an object is expected")
-    adapter: TypeAdapter[Q] = _adapter(kind)
-    return parse_object(adapter, document, "")
-
-
-@cache
-def _adapter(kind: type[Q]) -> TypeAdapter[Q]:
-    return TypeAdapter(kind)
+    return converted(document, kind, "")
 
 
 def workload_of(asked: Asked, document: object, path: str) -> PodWorkload:

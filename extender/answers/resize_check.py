@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Final
 
-from pydantic import Field
-
 from extender.answers.finding import blind_spots, find_pod
 from extender.answers.notes import all_notes
 from extender.answers.placements import PodPlacement, placement_of
@@ -20,7 +18,7 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import format_milli
 from extender.wire.errors import WireError
 from extender.wire.parsing import parse_milli
-from extender.wire.questions import Question, doc
+from extender.wire.questions import Question
 from extender.wire.replies import Notes, ReplyBody, about
 
 MAX_ELSEWHERE: Final = 5
@@ -30,12 +28,12 @@ MAX_ELSEWHERE: Final = 5
 class ResizeCheckRequest(Question):
     """Other amounts for one container of a running pod."""
 
-    pod: Annotated[str, Field(description="NAMESPACE/NAME or UID of a pod on a node.", examples=["demo/worker-0"])]
-    container: Annotated[str, doc("Name of a container. May be empty if the pod has only one that runs for long.")] = ""
-    cpu: Annotated[str | None, Field(description="New CPU request, a quantity; null: unchanged.", examples=["8"])] = (
-        None
-    )
-    memory: Annotated[str | None, doc("New memory request, a quantity; null: unchanged.")] = None
+    pod: Annotated[str, about("NAMESPACE/NAME or UID of a pod on a node.", "demo/worker-0")]
+    container: Annotated[
+        str, about("Name of a container. May be empty if the pod has only one that runs for long.")
+    ] = ""
+    cpu: Annotated[str | None, about("New CPU request, a quantity; null: unchanged.", "8")] = None
+    memory: Annotated[str | None, about("New memory request, a quantity; null: unchanged.")] = None
 
 
 class ResizeCheckReply(ReplyBody):

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
-
 from extender.answers.finding import OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.question import Asked
 from extender.answers.reading import LiveNodes, parse_question, read_question
@@ -21,7 +19,7 @@ from extender.questions.restart_check import MAX_STATES, PodResult, RestartedNod
 from extender.questions.subjects import Subject
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.questions import HypotheticalNode, Question, doc
+from extender.wire.questions import HypotheticalNode, Question
 from extender.wire.replies import Notes, ReplyBody, about
 
 MAX_PLANNED_NODES: Final = 32
@@ -35,18 +33,16 @@ class RestartCheckRequest(Question):
     """Nodes whose kubelets restart, with what is different afterwards."""
 
     nodes: LiveNodes = None
-    kubelet_version: Annotated[
-        str | None, Field(description="Version after the restart; null: the same.", examples=["v1.37.0"])
-    ] = None
+    kubelet_version: Annotated[str | None, about("Version after the restart; null: the same.", "v1.37.0")] = None
     kubelet: Annotated[
         dict[str, Any],
-        Field(
-            description="Fields of KubeletConfiguration that change; see `HypotheticalNode.kubelet`.",
-            examples=[{"topologyManagerPolicy": "restricted"}],
+        about(
+            "Fields of KubeletConfiguration that change; see `HypotheticalNode.kubelet`.",
+            {"topologyManagerPolicy": "restricted"},
         ),
     ] = {}
-    rules: Annotated[dict[str, bool], doc("Rules that change; see `HypotheticalNode.rules`.")] = {}
-    reboot: Annotated[bool, doc("The machine restarts, so no container runs when the kubelet does.")] = False
+    rules: Annotated[dict[str, bool], about("Rules that change; see `HypotheticalNode.rules`.")] = {}
+    reboot: Annotated[bool, about("The machine restarts, so no container runs when the kubelet does.")] = False
 
 
 class RefusedFileInfo(ReplyBody):

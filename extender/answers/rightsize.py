@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Annotated
 
-from pydantic import Field
-
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
 from extender.answers.reading import LiveNodes, parse_question, read_question
@@ -21,7 +19,7 @@ class RightsizeRequest(Question):
     """Nodes whose pods are examined."""
 
     nodes: LiveNodes = None
-    limit: Annotated[int, Field(ge=1, le=1000, description="Number of suggestions to list.")] = 20
+    limit: Annotated[int, about("Number of suggestions to list.", ge=1, le=1000)] = 20
 
 
 class RightsizeReply(ReplyBody):

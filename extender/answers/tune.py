@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Final
 
 import yaml
-from pydantic import Field
 
 from extender.answers.alignments import alignment_counts
 from extender.answers.capacity import MAX_PLANNED_PODS, PlannedWorkload, entries_of
@@ -36,11 +35,11 @@ class TuneRequest(Question):
 
     pods: Annotated[
         list[PlannedWorkload],
-        Field(description="Pods to replay. Empty: the pods of each node.", max_length=MAX_PLANNED_PODS),
+        about("Pods to replay. Empty: the pods of each node.", max_length=MAX_PLANNED_PODS),
     ] = []
     nodes: LiveNodes = None
-    seed: Annotated[int, Field(ge=0, lt=1 << 32, description="Seed of the search and of the orders of arrival.")] = 1
-    configurations: Annotated[int, Field(ge=2, le=200, description="Number of configurations to try.")] = 32
+    seed: Annotated[int, about("Seed of the search and of the orders of arrival.", ge=0, lt=1 << 32)] = 1
+    configurations: Annotated[int, about("Number of configurations to try.", ge=2, le=200)] = 32
 
 
 class TuneRestart(ReplyBody):

@@ -32,7 +32,7 @@ from extender.questions.what_if import NodeWhatIf, Outcome, what_if
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.questions import Question, Workload, doc
+from extender.wire.questions import Question, Workload
 from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import AlignedNUMA, AlignmentCertain, AlignmentName, Verdict, alignment_fields, explained
 from extender.wire.workloads import PodWorkload
@@ -47,7 +47,7 @@ class WhatIfRequest(Question):
     pod: Workload
     nodes: NodeNames = None
     hypothetical: HypotheticalNodes = []
-    explain: Annotated[bool, doc("Explain each verdict, and search for the nearest requests that fit.")] = False
+    explain: Annotated[bool, about("Explain each verdict, and search for the nearest requests that fit.")] = False
 
 
 class CommonAnswer(ReplyBody):

@@ -6,14 +6,14 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Final
 
-import orjson
+import msgspec
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel
 from starlette.routing import Route
 
 from extender.api.access.limits import LimitError
-from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.http.bodies import BodyTooLargeError, read_body
 from extender.api.http.problems import documented
+from extender.api.http.replies import JSON, described, json_body
 from extender.api.nodes.routes import NodeName
 from extender.api.service import Service
 from extender.cluster.node import ClusterFullError, NodeRecord, Observation, OutdatedError, UnknownNodeError
@@ -21,8 +21,9 @@ from extender.intake import observation_of
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.verdict import Certainty, Provider
 from extender.wire.errors import WireError, shown
-from extender.wire.questions import doc
+from extender.wire.replies import ReplyBody, about
 from extender.wire.reports import NewKubeletError, read_heartbeat, read_report
+from node_exporter.report import Heartbeat, NodeReport
 
 _OUTCOMES: Final[dict[type[Exception], str]] = {
     WireError: "invalid",
@@ -39,13 +40,13 @@ have 12 kB, which take less time than to wake up a thread and to wait for the in
 _NRI: Final = b'"nri"'
 
 
-class Accepted(BaseModel):
+class Accepted(ReplyBody):
     """The reply to an accepted report."""
 
-    name: str
-    certainty: Annotated[Certainty, doc("Certainty of verdicts on the node from now on.")]
-    hidden: Annotated[list[Provider], doc("Managers whose state is missing from the report.")]
-    problems: Annotated[list[str], doc("Missing or contradictory parts of the report.")]
+    name: Annotated[str, about("The node's name.")]
+    certainty: Annotated[Certainty, about("Certainty of verdicts on the node from now on.")]
+    hidden: Annotated[list[Provider], about("Managers whose state is missing from the report.")]
+    problems: Annotated[list[str], about("Missing or contradictory parts of the report.")]
 
 
 class ReportEndpoints:
@@ -71,7 +72,7 @@ class ReportEndpoints:
             cluster.observe(observation, service.clock())
             is_score_only = service.audit.is_score_only(name)
             record = cluster.set_score_only(name, service.clock(), score_only=is_score_only)
-        return Response(orjson.dumps(_accepted(record).model_dump()), media_type="application/json")
+        return Response(msgspec.json.encode(_accepted(record)), media_type=JSON)
 
     async def _read(self, name: str, body: bytes) -> Observation:
         """Read the report: on the event loop if that takes about a millisecond, and elsewhere otherwise."""
@@ -108,6 +109,15 @@ class ReportEndpoints:
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
+_REFUSALS: Final = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+
+
 def reports_router(endpoints: ReportEndpoints) -> APIRouter:
     """PUT /v1/nodes/NAME/report, POST /v1/nodes/NAME/heartbeat."""
     router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
@@ -115,16 +125,9 @@ def reports_router(endpoints: ReportEndpoints) -> APIRouter:
     @router.put(
         "/{name}/report",
         summary="Replace the report of a node",
-        response_model=Accepted,
-        responses=documented(
-            HTTPStatus.BAD_REQUEST,
-            HTTPStatus.CONFLICT,
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            HTTPStatus.INSUFFICIENT_STORAGE,
-        ),
-        openapi_extra=json_body("NodeReport"),
+        response_class=Response,
+        responses={200: described(Accepted), **documented(*_REFUSALS, HTTPStatus.INSUFFICIENT_STORAGE)},
+        openapi_extra=json_body(NodeReport),
     )
     async def put_report(name: NodeName, request: Request) -> Response:  # noqa: ARG001 - for the documentation
         """Accept a NodeReport. A report that is refused, or older than the current one (409), changes nothing."""
@@ -135,15 +138,8 @@ def reports_router(endpoints: ReportEndpoints) -> APIRouter:
         status_code=HTTPStatus.NO_CONTENT,
         response_class=Response,
         summary="Confirm that the current report is still valid",
-        responses=documented(
-            HTTPStatus.BAD_REQUEST,
-            HTTPStatus.NOT_FOUND,
-            HTTPStatus.CONFLICT,
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-        ),
-        openapi_extra=json_body("Heartbeat"),
+        responses=documented(*_REFUSALS, HTTPStatus.NOT_FOUND),
+        openapi_extra=json_body(Heartbeat),
     )
     async def post_heartbeat(name: NodeName, request: Request) -> Response:  # noqa: ARG001 - as above
         """Keep the node fresh. 404 and 409 mean: send the full report, because the service does not have this one."""

@@ -21,9 +21,9 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from extender.api.access.limits import LimitError
-from extender.api.http.bodies import BodyTooLargeError, json_body, read_body
+from extender.api.http.bodies import BodyTooLargeError, read_body
 from extender.api.http.problems import documented, problem
-from extender.api.http.replies import described
+from extender.api.http.replies import described, json_body
 from extender.observability.logs import FewWarnings
 from extender.observability.metrics import Metrics, Stopwatch
 from extender.scheduling.binder import PodBound
@@ -31,6 +31,8 @@ from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.scheduling import Scheduling
 from extender.wire.errors import WireError
 from extender.wire.scheduler import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
     ExtenderBindingResult,
     ExtenderFilterResult,
     HostPriority,
@@ -203,7 +205,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         name="filter",
         description="The extender's `filterVerb`. Always status 200; if the call failed, the reason is in `Error`.",
         responses={200: described(ExtenderFilterResult)},
-        openapi_extra=json_body("ExtenderArgs"),
+        openapi_extra=json_body(ExtenderArgs),
         summary="Which candidates would admit the pod",
     )(endpoints.filter_)
     router.post(
@@ -219,7 +221,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
                 HTTPStatus.SERVICE_UNAVAILABLE,
             ),
         },
-        openapi_extra=json_body("ExtenderArgs"),
+        openapi_extra=json_body(ExtenderArgs),
         summary="Score each candidate, 0 to 10",
     )(endpoints.prioritize)
     router.post(
@@ -227,7 +229,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         name="bind",
         description="The extender's `bindVerb`. Always status 200; if the pod was not bound, the reason is in `Error`.",
         responses={200: described(ExtenderBindingResult)},
-        openapi_extra=json_body("ExtenderBindingArgs"),
+        openapi_extra=json_body(ExtenderBindingArgs),
         summary="Bind the pod, if the node's kubelet would admit it now",
     )(endpoints.bind)
     return router

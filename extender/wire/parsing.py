@@ -38,6 +38,7 @@ _NAMES: Final = {
 """What msgspec calls the types."""
 _EXPECTED: Final = re.compile(r"Expected `([^`]*)`(.*?)(?:, got .*)?")
 _MISSING: Final = re.compile(r"Object missing required field `(.*)`")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 def load_json(body: bytes) -> object:
@@ -90,8 +91,9 @@ def _fault(text: str, value: object, kind: Any) -> WireError:  # noqa: ANN401 - 
 
     reason, _, where = (first(value) or text).partition(" - at `")
     path, found = _located(where, value, first)
-    if missing := _MISSING.fullmatch(reason):
-        return WireError(f"{path}.{missing[1]}" if path else missing[1], "missing")
+    for named, what in ((_MISSING.fullmatch(reason), "missing"), (_UNKNOWN.fullmatch(reason), "unknown field")):
+        if named:
+            return WireError(f"{path}.{named[1][:MAX_PART]}" if path else named[1][:MAX_PART], what)
     if expected := _EXPECTED.fullmatch(reason):
         kinds = " or ".join(_NAMES.get(kind, kind) for kind in expected[1].split(" | "))
         bound = expected[2].replace("of length <=", "of length at most").replace("of length >=", "of length at least")

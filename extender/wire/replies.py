@@ -6,7 +6,7 @@ Rules for replies
   new fields.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -15,9 +15,9 @@ class ReplyBody(Struct):
     """Base of replies, and of their parts."""
 
 
-def about(text: str, *examples: object) -> Meta:
-    """The description of a field in the API's schema; stands in `Annotated`."""
-    return Meta(description=text, examples=list(examples)) if examples else Meta(description=text)
+def about(text: str, *examples: object, **limits: Any) -> Meta:
+    """The description of a field in the API's schema, with its limits; stands in `Annotated`."""
+    return Meta(description=text, examples=list(examples) or None, **limits)
 
 
 CPUList = Annotated[str, about("CPU ids as a Linux list, such as `0-3,8`.", "8-9,24-25")]

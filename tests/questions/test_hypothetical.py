@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
@@ -13,8 +12,9 @@ from extender.questions.subjects import Subject
 from extender.samples.machines import CATALOGUE, GPU
 from extender.samples.nodes import Workload
 from extender.wire.errors import WireError
+from extender.wire.parsing import converted
 from extender.wire.pods import pod_from_json
-from extender.wire.questions import HypotheticalNode, parse_object
+from extender.wire.questions import HypotheticalNode
 from tests.reports import pod_of, report_of, sample
 from tests.subjects import subject_of
 
@@ -23,11 +23,10 @@ NODE = sample(
 )
 PLAIN = sample("plain", cpuManagerPolicy="none", memoryManagerPolicy="None", topologyManagerPolicy="none", workloads=[])
 LIVE = {node.name: subject_of(node) for node in (NODE, PLAIN)}
-SPEC = TypeAdapter(HypotheticalNode)
 
 
 def _build(**document: object) -> Subject:
-    return build(parse_object(SPEC, document, "hypothetical[0]"), "hypothetical[0]", 1, LIVE.get)
+    return build(converted(document, HypotheticalNode, "hypothetical[0]"), "hypothetical[0]", 1, LIVE.get)
 
 
 def _admits(subject: Subject, pod: dict[str, Any]) -> bool:

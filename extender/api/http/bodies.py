@@ -8,7 +8,7 @@ Rules of this file
 import asyncio
 import zlib
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Request
 
@@ -95,13 +95,3 @@ async def _pieces(unpacker: "zlib._Decompress", packed: bytes) -> AsyncIterator[
         if not packed and len(chunk) < STEP_BYTES:  # zlib can still hold output after the last byte of input
             return
         await asyncio.sleep(0)
-
-
-def json_body(schema: str, *other_types: str) -> dict[str, Any]:
-    """The `openapi_extra` of a route that reads its body itself: JSON, and other media types.
-
-    *schema* is one of `openapi.BODIES`.
-    """
-    described = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
-    content = dict.fromkeys(("application/json", *other_types), described)
-    return {"requestBody": {"required": True, "content": content}}

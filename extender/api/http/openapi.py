@@ -2,31 +2,14 @@
 
 from importlib.resources import files
 from inspect import cleandoc
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import orjson
 from fastapi import FastAPI
-from pydantic import TypeAdapter
 
-from extender.answers.capacity import PlanEnd
-from extender.api.http.problems import ProblemDetails, StreamProblem
-from extender.api.nodes.map import ClusterMap
-from extender.api.nodes.models import NodeDetail, NodeIndex
-from extender.api.questions.machines import MachineIndex
-from extender.api.questions.table import ROUTES
-from extender.api.records.decisions import DecisionIndex, PodDecision
-from extender.questions.plan import PlannedPod
-from extender.wire.preemption import ExtenderPreemptionArgs, ExtenderPreemptionResult
-from extender.wire.reports import CONTRACT
-from extender.wire.scheduler import (
-    EXAMPLE_POD,
-    ExtenderArgs,
-    ExtenderBindingArgs,
-    ExtenderBindingResult,
-    ExtenderFilterResult,
-    HostPriority,
-)
+from extender.api.http.replies import DESCRIBED, REFERENCE
+from extender.wire.scheduler import EXAMPLE_POD
 
 DESCRIPTION: Final = """
 numa-extender knows the topology of every node and what its kubelet has allocated, and replays the kubelet's admission.
@@ -52,33 +35,6 @@ TAGS: Final = [
     {"name": "groups", "description": "Groups of pods that are placed together or not at all."},
     {"name": "service", "description": "Liveness, readiness, metrics, and the audit of predictions."},
 ]
-BODIES: Final[dict[str, TypeAdapter[Any]]] = {
-    **{route.question.__name__: TypeAdapter(route.question) for route in ROUTES},
-    "ProblemDetails": TypeAdapter(ProblemDetails),
-    "StreamProblem": TypeAdapter(StreamProblem),
-}
-"""Schemas of pydantic that routes name in `openapi_extra` and `responses`."""
-STRUCTS: Final = (
-    *(route.reply for route in ROUTES if route.reply is not None),
-    PlannedPod,
-    PlanEnd,
-    MachineIndex,
-    NodeIndex,
-    NodeDetail,
-    ClusterMap,
-    DecisionIndex,
-    PodDecision,
-    *CONTRACT,
-    ExtenderArgs,
-    ExtenderFilterResult,
-    HostPriority,
-    ExtenderBindingArgs,
-    ExtenderBindingResult,
-    ExtenderPreemptionArgs,
-    ExtenderPreemptionResult,
-)
-"""Schemas of msgspec that routes name there, and by `described`."""
-_REFERENCE: Final = "#/components/schemas/"
 _EXAMPLES: Final[dict[str, object]] = {
     "ExtenderArgs": {"Pod": EXAMPLE_POD, "Nodes": None, "NodeNames": ["node-a", "node-b"]},
     "ExtenderPreemptionArgs": {
@@ -101,14 +57,14 @@ _EXAMPLES: Final[dict[str, object]] = {
 
 
 def install(app: FastAPI) -> None:
-    """Add the schemas of `BODIES` to the document of *app*."""
+    """Add the schemas of `DESCRIBED` to the document of *app*."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         document = generate()
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         if "ExtenderArgs" not in schemas:
-            schemas.update(_body_schemas())
+            schemas.update(_schemas())
             for name, example in orjson.loads(files(__package__).joinpath("examples.json").read_bytes()).items():
                 schemas[name]["examples"] = [example]
         return document
@@ -124,17 +80,15 @@ def _any_json(kind: type) -> dict[str, Any]:
     return {"description": "A value of another program's document."}
 
 
-def _body_schemas() -> dict[str, Any]:
-    inputs: list[tuple[str, Literal["validation"], TypeAdapter[Any]]] = [
-        (name, "validation", adapter) for name, adapter in BODIES.items()
-    ]
-    _, shared = TypeAdapter.json_schemas(inputs, ref_template=f"{_REFERENCE}{{model}}")
-    _, structs = msgspec.json.schema_components(STRUCTS, schema_hook=_any_json, ref_template=f"{_REFERENCE}{{name}}")
-    for struct in structs.values():
-        struct["description"] = cleandoc(struct.get("description", ""))
-        if "step" in (fields := struct.get("properties", {})):  # the tag of a union, which msgspec does not describe
+def _schemas() -> dict[str, Any]:
+    """The schemas of all that routes have described."""
+    kinds = DESCRIBED.values()
+    _, schemas = msgspec.json.schema_components(kinds, schema_hook=_any_json, ref_template=f"{REFERENCE}{{name}}")
+    for schema in schemas.values():
+        schema["description"] = cleandoc(schema.get("description", ""))
+        if "step" in (fields := schema.get("properties", {})):  # the tag of a union, which msgspec does not describe
             fields["step"]["description"] = "What kind of step it is."
-    schemas: dict[str, Any] = {**shared["$defs"], **structs}
     for name, example in _EXAMPLES.items():
-        schemas[name]["examples"] = [example]
+        if name in schemas:  # the route of a feature may be off
+            schemas[name]["examples"] = [example]
     return schemas

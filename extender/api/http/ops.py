@@ -3,32 +3,34 @@
 from collections import Counter
 from http import HTTPStatus
 from itertools import product
+from typing import Annotated
 
 import numpy as np
 from fastapi import APIRouter, HTTPException, Response
-from pydantic import BaseModel, Field
 
 from extender.api.http.problems import documented
+from extender.api.http.replies import described, json_reply
 from extender.api.service import Service
 from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.kubelet.verdict import Certainty
 from extender.observability.metrics import CONTENT_TYPE
 from extender.observability.node_metrics import NodeMetrics
 from extender.scheduling.records.predictions import DISAGREEING, labels_of
-from extender.wire.questions import doc
+from extender.wire.replies import ReplyBody, about
 
 
-class Ready(BaseModel):
+class Ready(ReplyBody):
     """The service is ready."""
 
-    nodes: int = doc("Nodes that reported.")
-    classes: int = doc("Number of node classes: nodes of a class get the same verdicts.")
-    late_watches: tuple[str, ...] = Field(
-        (), description="Watches of the API server without progress for `watch_silent_seconds`."
-    )
-    unreadable_objects: dict[str, int] = Field(
-        {}, description="Objects of the API server that cannot be read and are skipped, by watch. The log names them."
-    )
+    nodes: Annotated[int, about("Nodes that reported.")]
+    classes: Annotated[int, about("Number of node classes: nodes of a class get the same verdicts.")]
+    late_watches: Annotated[
+        tuple[str, ...], about("Watches of the API server without progress for `watch_silent_seconds`.")
+    ]
+    unreadable_objects: Annotated[
+        dict[str, int],
+        about("Objects of the API server that cannot be read and are skipped, by watch. The log names them."),
+    ]
 
 
 def ops_router(service: Service) -> APIRouter:
@@ -43,9 +45,10 @@ def ops_router(service: Service) -> APIRouter:
     @router.get(
         "/readyz",
         summary="Check that the service can serve requests",
-        responses=documented(HTTPStatus.SERVICE_UNAVAILABLE),
+        response_class=Response,
+        responses={200: described(Ready), **documented(HTTPStatus.SERVICE_UNAVAILABLE)},
     )
-    async def readyz() -> Ready:
+    async def readyz() -> Response:
         """Ready once pods and nodes are listed, or at once if the API server is not watched.
 
         503 before that, on shutdown, and if the API server answers without progress of these watches.
@@ -55,12 +58,7 @@ def ops_router(service: Service) -> APIRouter:
         if why_not := _why_not_ready(service):
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, why_not)
         nodes, link = service.known.nodes, service.known.link
-        return Ready(
-            nodes=len(nodes),
-            classes=nodes.class_count,
-            late_watches=link.late,
-            unreadable_objects=dict(link.unread),
-        )
+        return json_reply(Ready(len(nodes), nodes.class_count, link.late, dict(link.unread)))
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:

@@ -4,18 +4,18 @@ import logging
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-import orjson
+import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from extender.answers.question import BusyError, OutOfMemoryError, QuestionError, QuestionTimeoutError, WorkerDiedError
 from extender.api.http.bodies import BodyTooLargeError, EncodingError
+from extender.api.http.replies import schema_of
 from extender.cluster.node import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError, shown
-from extender.wire.questions import doc
+from extender.wire.replies import ReplyBody, about
 
 LOG: Final = logging.getLogger(__name__)
 MEDIA_TYPE: Final = "application/problem+json"
@@ -28,16 +28,16 @@ _STATUSES: Final[dict[type[Exception], HTTPStatus]] = {
 """Errors whose message is the detail of the problem."""
 
 
-class ProblemDetails(BaseModel):
+class ProblemDetails(ReplyBody):
     """Why a request failed."""
 
-    title: Annotated[str, doc("The phrase of the HTTP status.")]
-    status: Annotated[int, doc("The HTTP status.")]
-    detail: Annotated[str, doc("What is wrong with this request, and what was expected.")]
-    field: Annotated[str | None, doc("Path of the faulty part in the request body; null: no particular part.")] = None
+    title: Annotated[str, about("The phrase of the HTTP status.")]
+    status: Annotated[int, about("The HTTP status.")]
+    detail: Annotated[str, about("What is wrong with this request, and what was expected.")]
+    field: Annotated[str | None, about("Path of the faulty part in the request body; null: no particular part.")] = None
 
 
-class StreamProblem(BaseModel):
+class StreamProblem(ReplyBody):
     """The last line of a streamed reply that could not be completed."""
 
     problem: ProblemDetails
@@ -46,7 +46,7 @@ class StreamProblem(BaseModel):
 def problem(status: HTTPStatus, detail: str, field: str | None = None) -> Response:
     """The reply for one problem."""
     document = ProblemDetails(title=status.phrase, status=status.value, detail=detail, field=field or None)
-    return Response(orjson.dumps(document.model_dump()), status_code=status, media_type=MEDIA_TYPE)
+    return Response(msgspec.json.encode(document), status_code=status, media_type=MEDIA_TYPE)
 
 
 def question_problem(error: QuestionError) -> ProblemDetails:
@@ -63,7 +63,7 @@ def question_problem(error: QuestionError) -> ProblemDetails:
 
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that can reply with these problems."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+    content = {MEDIA_TYPE: {"schema": schema_of(ProblemDetails)}}
     return {status.value: {"description": status.phrase, "content": content} for status in statuses}
 
 

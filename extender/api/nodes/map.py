@@ -9,11 +9,10 @@ from http import HTTPStatus
 from typing import Annotated, Final
 from zlib import crc32
 
-import msgspec
 from fastapi import APIRouter, Query, Response
 
 from extender.api.http.problems import documented
-from extender.api.http.replies import described
+from extender.api.http.replies import described, json_reply
 from extender.api.nodes.routes import names_after
 from extender.api.nodes.views import (
     free_by_numa,
@@ -211,13 +210,13 @@ def map_router(service: Service) -> APIRouter:
     ) -> Response:
         """Every node with what is free on each NUMA node, by name. Details of one node: `/v1/nodes/{name}`."""
         service.known.nodes.expire(service.clock())
-        return Response(await _map_page(service, after, limit), media_type="application/json")
+        return json_reply(await _map_page(service, after, limit))
 
     return router
 
 
-async def _map_page(service: Service, after: str, limit: int) -> bytes:
-    """*limit* nodes whose names come after *after*, as a `ClusterMap`.
+async def _map_page(service: Service, after: str, limit: int) -> ClusterMap:
+    """*limit* nodes whose names come after *after*.
 
     Other calls run between two nodes, so that the scheduler does not wait for a page.
     """
@@ -229,11 +228,10 @@ async def _map_page(service: Service, after: str, limit: int) -> bytes:
             note = service.judging.unjudged.of(record.node_class.id)
             page.add(record, service.surroundings(record.name).labels, note)
         await breathe()
-    shown = ClusterMap(
+    return ClusterMap(
         total=total,
         shapes=page.shapes,
         nodes=page.columns,
         root_pools=page.root_pools,
         next=names[limit - 1] if len(names) > limit else None,
     )
-    return msgspec.json.encode(shown)

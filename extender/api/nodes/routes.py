@@ -11,7 +11,7 @@ import msgspec
 from fastapi import APIRouter, Path, Query, Response
 
 from extender.api.http.problems import documented
-from extender.api.http.replies import described
+from extender.api.http.replies import JSON, described
 from extender.api.nodes.models import NodeDetail, NodeIndex
 from extender.api.nodes.views import describe, free_cpu_count, is_large, summarize
 from extender.api.service import Service
@@ -68,7 +68,7 @@ def nodes_router(service: Service) -> APIRouter:
                 not min_free_cpus or _free_cpus(record) >= min_free_cpus
             )
 
-        return Response(await _page(service, now, is_wanted, after, limit), media_type="application/json")
+        return Response(await _page(service, now, is_wanted, after, limit), media_type=JSON)
 
     @router.get(
         "/{name}",
@@ -81,7 +81,7 @@ def nodes_router(service: Service) -> APIRouter:
     )
     async def get_node(name: NodeName) -> Response:
         """Topology, free resources, the containers that have resources, and problems."""
-        return Response(await _details(service, name, large), media_type="application/json")
+        return Response(await _details(service, name, large), media_type=JSON)
 
     return router
 

@@ -13,13 +13,14 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
-import orjson
+import msgspec
 from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from extender.answers.question import Asked, QuestionError, Questions
-from extender.api.http.problems import documented, question_problem
+from extender.api.http.problems import StreamProblem, documented, question_problem
+from extender.api.http.replies import JSON
 from extender.identity import Means, Principal
 
 NodeQuery = Annotated[
@@ -29,7 +30,6 @@ NodeQuery = Annotated[
 
 T = TypeVar("T")
 NDJSON: Final = "application/x-ndjson"
-JSON: Final = "application/json"
 PROBLEMS: Final = documented(
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.NOT_FOUND,
@@ -79,8 +79,7 @@ async def _lines(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenera
             async for piece in rest:
                 yield piece
     except QuestionError as error:
-        last = {"problem": question_problem(error).model_dump()}
-        yield orjson.dumps(last, option=orjson.OPT_APPEND_NEWLINE)
+        yield msgspec.json.encode(StreamProblem(question_problem(error))) + b"\n"
 
 
 async def _while_client_waits(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -3,10 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
-import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from extender.answers.capacity import MAX_COPIES, CapacityReply, CapacityRequest, PlanRequest
+from extender.answers.capacity import MAX_COPIES, CapacityReply, CapacityRequest, PlanEnd, PlanRequest
 from extender.answers.defragment import DefragmentReply, DefragmentRequest
 from extender.answers.make_room import MakeRoomReply, MakeRoomRequest
 from extender.answers.question import Asked, QuestionKind, Questions
@@ -15,11 +14,13 @@ from extender.answers.restart_check import RestartCheckReply, RestartCheckReques
 from extender.answers.rightsize import RightsizeReply, RightsizeRequest
 from extender.answers.tune import TuneReply, TuneRequest
 from extender.answers.what_if import WhatIfReply, WhatIfRequest
-from extender.api.http.bodies import json_body, read_body
-from extender.api.http.replies import described
+from extender.api.http.bodies import read_body
+from extender.api.http.problems import StreamProblem
+from extender.api.http.replies import described, json_body, json_reply, schema_of
 from extender.api.questions.machines import MachineIndex, machine_index
-from extender.api.questions.routes import JSON, NDJSON, PROBLEMS, NodeQuery, answered
+from extender.api.questions.routes import NDJSON, PROBLEMS, NodeQuery, answered
 from extender.api.service import Service
+from extender.questions.plan import PlannedPod
 from extender.wire.questions import Question
 from extender.wire.replies import ReplyBody
 
@@ -172,6 +173,8 @@ ROUTES: Final = (
 def questions_router(service: Service, questions: Questions) -> APIRouter:
     """The routes of the table, and GET /v1/machines."""
     router = APIRouter()
+    for line in (PlannedPod, PlanEnd, StreamProblem):  # no route replies with these alone
+        schema_of(line)
     for route in ROUTES:
         router.add_api_route(
             route.path,
@@ -183,7 +186,7 @@ def questions_router(service: Service, questions: Questions) -> APIRouter:
             summary=route.summary,
             description=route.description,
             responses={200: _LINES if route.reply is None else described(route.reply), **PROBLEMS},
-            openapi_extra=json_body(route.question.__name__, "application/yaml"),
+            openapi_extra=json_body(route.question, "application/yaml"),
         )
 
     @router.get(
@@ -195,7 +198,7 @@ def questions_router(service: Service, questions: Questions) -> APIRouter:
     )
     async def list_machines() -> Response:
         """The catalogue of machine shapes that `hypothetical[].machine` can name."""
-        return Response(msgspec.json.encode(machine_index()), media_type=JSON)
+        return json_reply(machine_index())
 
     return router
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from extender.answers.question import Asked, PastCall, QuestionKind, Questions
 from extender.api.http.problems import documented
-from extender.api.http.replies import described
+from extender.api.http.replies import JSON, described, json_reply
 from extender.api.questions.routes import PROBLEMS, whole_answer
 from extender.api.service import Service
 from extender.kubelet.verdict import Certainty
@@ -116,7 +116,7 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         pod: Annotated[str, Query(max_length=512, description="Part of a UID, or of NAMESPACE/NAME.")] = "",
     ) -> Response:
         """Pods of the last calls of kube-scheduler, newest first, with the last call of each kind."""
-        return Response(await _index(service, limit, pod), media_type="application/json")
+        return Response(await _index(service, limit, pod), media_type=JSON)
 
     @router.get(
         "/pods/{uid}/decision",
@@ -144,7 +144,7 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         candidate = await _candidate(calls, node, questions, request) if node else None
         shown = _summary(calls, service.clock())
         decision = PodDecision(pod=shown.pod, calls=shown.calls, node=candidate)
-        return Response(msgspec.json.encode(decision), media_type="application/json")
+        return json_reply(decision)
 
     return router
 

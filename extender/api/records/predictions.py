@@ -3,23 +3,23 @@
 from itertools import islice
 from typing import Annotated, Final, Self
 
-from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Response
 
+from extender.api.http.replies import described, json_reply
 from extender.api.service import Service
 from extender.replay.demands import Breach
 from extender.scheduling.records.demand_results import DemandResult
 from extender.scheduling.records.predictions import Result
-from extender.wire.questions import doc
+from extender.wire.replies import ReplyBody, about
 
 MAX_SHOWN: Final = 1000
 
 
-class _View(BaseModel):
+class _View(ReplyBody):
     @classmethod
     def of(cls, source: object, **more: object) -> Self:
         """The fields of *more*, and the others from the attributes of *source* with their names."""
-        return cls(**{name: more[name] if name in more else getattr(source, name) for name in cls.model_fields})
+        return cls(**{name: more[name] if name in more else getattr(source, name) for name in cls.__struct_fields__})
 
 
 class _PodView(_View):
@@ -33,13 +33,13 @@ class _PodView(_View):
 class KindView(_View):
     """The labels by which predictions are counted."""
 
-    policy: Annotated[str, doc("Topology manager policy of the node.")]
-    scope: Annotated[str, doc("Topology manager scope of the node.")]
-    version: Annotated[str, doc("Minor version of the kubelet whose rules were replayed.")]
-    certainty: Annotated[str, doc("Certainty of the prediction.")]
+    policy: Annotated[str, about("Topology manager policy of the node.")]
+    scope: Annotated[str, about("Topology manager scope of the node.")]
+    version: Annotated[str, about("Minor version of the kubelet whose rules were replayed.")]
+    certainty: Annotated[str, about("Certainty of the prediction.")]
     result: Annotated[
         Result,
-        doc(
+        about(
             "`agreed`; `placement`: admitted, elsewhere on the node; `false_admit`: refused, against the prediction; "
             "`false_refusal`: the reverse; `other`: refused for a reason other than NUMA; `unsettled`."
         ),
@@ -56,11 +56,11 @@ class DisagreementView(_PodView):
     """One wrong prediction."""
 
     kind: KindView
-    predicted: Annotated[str, doc("Where the replay placed the pod: CPUs, memory and devices.")]
-    reported: Annotated[str, doc("Where the kubelet placed it by its report, or why it refused.")]
+    predicted: Annotated[str, about("Where the replay placed the pod: CPUs, memory and devices.")]
+    reported: Annotated[str, about("Where the kubelet placed it by its report, or why it refused.")]
     agrees_with: Annotated[
         list[str] | None,
-        doc("Rules that explain the wrong prediction, such as `distribute_inside_hint`; null: not examined."),
+        about("Rules that explain the wrong prediction, such as `distribute_inside_hint`; null: not examined."),
     ] = None
 
 
@@ -68,33 +68,33 @@ class BehaviourView(_View):
     """A kubelet that behaves as with a rule that its minor does not have, or without one that it has."""
 
     node_name: str
-    rule: Annotated[str, doc("The rule, as in `NUMA_EXTENDER_KUBELET_SWITCHES`.")]
-    value: Annotated[bool, doc("False: the kubelet behaves as without the rule.")]
-    agreeing: Annotated[int, doc("Failed predictions that agree if the rule has this value.")]
-    examined: Annotated[int, doc("Failed predictions of this kubelet that were examined.")]
+    rule: Annotated[str, about("The rule, as in `NUMA_EXTENDER_KUBELET_SWITCHES`.")]
+    value: Annotated[bool, about("False: the kubelet behaves as without the rule.")]
+    agreeing: Annotated[int, about("Failed predictions that agree if the rule has this value.")]
+    examined: Annotated[int, about("Failed predictions of this kubelet that were examined.")]
 
 
 class AuditedNodeView(_View):
     """A node whose kubelet did something other than predicted."""
 
     name: str
-    disagreements: Annotated[int, doc("Wrong predictions among the last results.")]
-    results: Annotated[int, doc("Number of these last results.")]
-    distrusted: Annotated[bool, doc("True if verdicts only score this node: see `distrust_after`.")]
+    disagreements: Annotated[int, about("Wrong predictions among the last results.")]
+    results: Annotated[int, about("Number of these last results.")]
+    distrusted: Annotated[bool, about("True if verdicts only score this node: see `distrust_after`.")]
 
 
 class BrokenDemandView(_PodView):
     """A pod whose placement breaks the alignment that it demands. The extender does not delete it."""
 
-    demand: Annotated[str, doc("In the words of the annotations, such as `single-numa-node`.")]
+    demand: Annotated[str, about("In the words of the annotations, such as `single-numa-node`.")]
     broken: Annotated[
         Breach,
-        doc(
+        about(
             "`numa-nodes`, `sockets`: split over several; `remote-memory`: not beside its CPUs, or not pinned; "
             "`not-placed`: on no particular NUMA nodes."
         ),
     ]
-    reported: Annotated[str, doc("What the pod holds by its kubelet's report.")]
+    reported: Annotated[str, about("What the pod holds by its kubelet's report.")]
 
 
 class LeftOutView(_View):
@@ -102,9 +102,9 @@ class LeftOutView(_View):
 
     node_name: str
     namespace: str
-    pod_name: Annotated[str, doc("The last pod of the shape that was refused.")]
-    reason: Annotated[str, doc("The reason in the pod's status, such as `TopologyAffinityError`.")]
-    seconds_left: Annotated[float, doc("Seconds until the node is offered again.")]
+    pod_name: Annotated[str, about("The last pod of the shape that was refused.")]
+    reason: Annotated[str, about("The reason in the pod's status, such as `TopologyAffinityError`.")]
+    seconds_left: Annotated[float, about("Seconds until the node is offered again.")]
 
 
 class DemandsView(_View):
@@ -112,24 +112,22 @@ class DemandsView(_View):
 
     met: int
     broken: int
-    not_known: Annotated[int, doc("Gone before a report showed what they held.")]
-    recent: Annotated[list[BrokenDemandView], doc("The last broken ones, newest first.")]
+    not_known: Annotated[int, about("Gone before a report showed what they held.")]
+    recent: Annotated[list[BrokenDemandView], about("The last broken ones, newest first.")]
 
 
 class AuditView(_View):
     """All predictions whose result became known since this process started."""
 
     counts: list[CountView]
-    nodes: Annotated[list[AuditedNodeView], doc("Worst first.")]
-    recent: Annotated[list[DisagreementView], doc("The last disagreements, newest first.")]
+    nodes: Annotated[list[AuditedNodeView], about("Worst first.")]
+    recent: Annotated[list[DisagreementView], about("The last disagreements, newest first.")]
     behaviours: Annotated[
-        list[BehaviourView], Field(description="Kubelets that carry a fix, or lack one, by node.", max_length=MAX_SHOWN)
+        list[BehaviourView], about("Kubelets that carry a fix, or lack one, by node.", max_length=MAX_SHOWN)
     ]
-    demands: Annotated[DemandsView, doc("Where pods that demand alignment were placed.")]
-    left_out: Annotated[
-        list[LeftOutView], Field(description="Nodes left out after a refusal, newest first.", max_length=MAX_SHOWN)
-    ]
-    pods_in_flight: Annotated[int, doc("Pods that are bound and not yet in a report of their node.")]
+    demands: Annotated[DemandsView, about("Where pods that demand alignment were placed.")]
+    left_out: Annotated[list[LeftOutView], about("Nodes left out after a refusal, newest first.", max_length=MAX_SHOWN)]
+    pods_in_flight: Annotated[int, about("Pods that are bound and not yet in a report of their node.")]
 
 
 def _audit_view(service: Service) -> AuditView:
@@ -169,9 +167,14 @@ def audit_router(service: Service) -> APIRouter:
     """GET /v1/audit."""
     router = APIRouter(prefix="/v1", tags=["service"])
 
-    @router.get("/audit", summary="Compare predictions with what the kubelets did")
-    async def get_audit() -> AuditView:
+    @router.get(
+        "/audit",
+        summary="Compare predictions with what the kubelets did",
+        response_class=Response,
+        responses={200: described(AuditView)},
+    )
+    async def get_audit() -> Response:
         """Counters of predictions, nodes with wrong predictions, and the last wrong predictions."""
-        return _audit_view(service)
+        return json_reply(_audit_view(service))
 
     return router

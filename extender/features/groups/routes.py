@@ -6,17 +6,17 @@ from heapq import nsmallest
 from http import HTTPStatus
 from typing import Annotated, Final
 
-import orjson
+import msgspec
 from fastapi import APIRouter, Depends, HTTPException, Query, Response
-from pydantic import TypeAdapter, ValidationError
 
 from extender.api.http.parameters import known_parameters
 from extender.api.http.problems import documented
+from extender.api.http.replies import described, json_reply
 from extender.api.service import Service
 from extender.features.groups.groups import Groups
 from extender.features.groups.objector import Gangs
 from extender.features.groups.record import GroupRecord, GroupState, Key
-from extender.features.groups.views import GroupsView, GroupView, Json, add_details, group_json
+from extender.features.groups.views import GroupsView, GroupView, add_details, group_view
 from extender.wire.errors import WireError
 from extender.wire.groups import APIS, apis_of
 
@@ -31,7 +31,7 @@ _ORDER: Final = {
 _MAX_TEXT: Final = 2048
 Place = tuple[int, str, str, str]
 """Where a group is in the order of the pages: state, namespace, name and source."""
-_PLACE: Final = TypeAdapter(Place)
+_PLACE: Final[msgspec.json.Decoder[Place]] = msgspec.json.Decoder(Place)
 
 
 def groups_router(service: Service, gangs: Gangs) -> APIRouter:
@@ -43,7 +43,7 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
         "/groups",
         response_class=Response,
         summary="Groups of pods that are placed together or not at all",
-        responses={200: {"model": GroupsView}, **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+        responses={200: described(GroupsView), **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
     )
     async def list_groups(
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Groups a page.")] = PAGE,
@@ -55,12 +55,12 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
         node: Annotated[str, Query(max_length=253, description="Only groups that hold places on this node.")] = "",
     ) -> Response:
         """The groups whose pods have come to filter or are bound, with the places that are held for them."""
-        now, states = service.clock(), Counter[str]()
+        now, states = service.clock(), Counter[GroupState]()
         gangs.groups.expire(now)
         on_node = {hold.key for hold in gangs.holds_on(node)}
 
         def is_wanted(record: GroupRecord) -> bool:
-            states[record.state.value] += 1  # of all groups, also of those that are not wanted
+            states[record.state] += 1  # of all groups, also of those that are not wanted
             is_there = not node or record.key in on_node
             return is_there and state in (None, record.state) and name in "/".join(record.key[1:])
 
@@ -70,15 +70,15 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
             for place in places[:limit]:
                 await breathe()
                 if (record := gangs.groups.get(_key(place))) is not None:
-                    shown.append(group_json(record, gangs.groups, watched, now))
+                    shown.append(group_view(record, gangs.groups, watched, now))
         following = _text(places[limit - 1]) if len(places) > limit else None
-        return _json({"enabled": True, "total": total, "states": states, "groups": shown, "next": following})
+        return json_reply(GroupsView(enabled=True, total=total, states=states, groups=shown, next=following))
 
     @router.get(
         "/group",
         response_class=Response,
         summary="One group of pods",
-        responses={200: {"model": GroupView}, **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)},
+        responses={200: described(GroupView), **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)},
     )
     async def get_group(
         source: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list.")],
@@ -86,13 +86,13 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
         name: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list; the whole name.")],
     ) -> Response:
         """The group, with the NUMA nodes of its bound pods and of the places that are held for it."""
-        return _json(await _group_view(service, gangs, watched, (source, namespace, name)))
+        return json_reply(await _group_view(service, gangs, watched, (source, namespace, name)))
 
     return router
 
 
-async def _group_view(service: Service, gangs: Gangs, watched: Collection[str], key: Key) -> Json:
-    """A `GroupView` with the details of its places.
+async def _group_view(service: Service, gangs: Gangs, watched: Collection[str], key: Key) -> GroupView:
+    """The group with the details of its places.
 
     Raises:
         HTTPException: no such group is known.
@@ -103,7 +103,7 @@ async def _group_view(service: Service, gangs: Gangs, watched: Collection[str], 
     if record is None:
         _, namespace, name = key
         raise HTTPException(HTTPStatus.NOT_FOUND, f"no group {namespace[:253]}/{name[:253]} is known")
-    shown = group_json(record, gangs.groups, watched, now)
+    shown = group_view(record, gangs.groups, watched, now)
     add_details(shown, service.known, await gangs.room.numa_nodes(record))
     return shown
 
@@ -132,7 +132,7 @@ def _key(place: Place) -> Key:
 
 
 def _text(place: Place) -> str:
-    return orjson.dumps(place).decode()
+    return msgspec.json.encode(place).decode()
 
 
 def _parsed(after: str) -> Place | None:
@@ -144,10 +144,6 @@ def _parsed(after: str) -> Place | None:
     if not after:
         return None
     try:
-        return _PLACE.validate_json(after, strict=True)
-    except ValidationError:
+        return _PLACE.decode(after)
+    except msgspec.MsgspecError:
         raise WireError("query.after", "is not a `next` that another page returned") from None
-
-
-def _json(document: object) -> Response:
-    return Response(orjson.dumps(document), media_type="application/json")

@@ -6,9 +6,8 @@ from typing import Final
 
 from fastapi import APIRouter, Response
 
-from extender.api.http.bodies import json_body
 from extender.api.http.problems import documented
-from extender.api.http.replies import described
+from extender.api.http.replies import described, json_body
 from extender.api.scheduler import Lap, VerbCall
 from extender.api.service import Service
 from extender.features.preemption.nominated import NOMINATED, NominatedPod, apply_nominated
@@ -17,7 +16,12 @@ from extender.features.preemption.preempt import Preempt
 from extender.features.preemption.running import BUDGETS, WatchedPods
 from extender.kube.changes import Batch
 from extender.runtime.connection import ApiConnection, ConnectedFeature
-from extender.wire.preemption import ExtenderPreemptionResult, parse_preemption, preemption_reply
+from extender.wire.preemption import (
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    parse_preemption,
+    preemption_reply,
+)
 
 
 class PreemptionFeature(ConnectedFeature):
@@ -50,7 +54,7 @@ class PreemptionFeature(ConnectedFeature):
                     HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY
                 ),
             },
-            openapi_extra=json_body("ExtenderPreemptionArgs"),
+            openapi_extra=json_body(ExtenderPreemptionArgs),
             summary="Find the nodes on which evicting these pods, or more, makes the pod fit",
         )(call.run)
         yield router
