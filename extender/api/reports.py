@@ -22,8 +22,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.verdict import Certainty, Provider
 from extender.wire.errors import WireError, shown
 from extender.wire.replies import ReplyBody, about
-from extender.wire.reports import NewKubeletError, read_heartbeat, read_report
-from node_exporter.report import Heartbeat, NodeReport
+from extender.wire.reports import HEARTBEAT, REPORT, NewKubeletError, read_heartbeat, read_report
 
 _OUTCOMES: Final[dict[type[Exception], str]] = {
     WireError: "invalid",
@@ -127,7 +126,7 @@ def reports_router(endpoints: ReportEndpoints) -> APIRouter:
         summary="Replace the report of a node",
         response_class=Response,
         responses={200: described(Accepted), **documented(*_REFUSALS, HTTPStatus.INSUFFICIENT_STORAGE)},
-        openapi_extra=json_body(NodeReport),
+        openapi_extra=json_body(REPORT),
     )
     async def put_report(name: NodeName, request: Request) -> Response:  # noqa: ARG001 - for the documentation
         """Accept a NodeReport. A report that is refused, or older than the current one (409), changes nothing."""
@@ -139,7 +138,7 @@ def reports_router(endpoints: ReportEndpoints) -> APIRouter:
         response_class=Response,
         summary="Confirm that the current report is still valid",
         responses=documented(*_REFUSALS, HTTPStatus.NOT_FOUND),
-        openapi_extra=json_body(Heartbeat),
+        openapi_extra=json_body(HEARTBEAT),
     )
     async def post_heartbeat(name: NodeName, request: Request) -> Response:  # noqa: ARG001 - as above
         """Keep the node fresh. 404 and 409 mean: send the full report, because the service does not have this one."""

@@ -45,6 +45,14 @@ def _keep_server_name(context: click.Context, _parameter: click.Parameter, name:
 
 _OPTIONS: Final = (
     click.option(
+        "-o",
+        "--output",
+        type=click.Choice(("table", "json", "yaml")),
+        default="table",
+        show_default=True,
+        help="How to print the answer.",
+    ),
+    click.option(
         "--server",
         envvar="NUMA_EXTENDER_SERVER",
         show_envvar=True,
@@ -88,7 +96,7 @@ _OPTIONS: Final = (
 
 
 def client_options(command: F) -> F:
-    """The options that name the extender. The command gets an open `ExtenderClient` as `client` in place of them.
+    """The options that name the extender, and `-o`. The command gets an open `ExtenderClient` in place of them.
 
     `--server-name` is read from the command's context.
     """
@@ -100,11 +108,12 @@ def client_options(command: F) -> F:
         token_file: Path | None,
         ca_file: Path | None,
         reports: tuple[Path, ...],
+        output: str,
         **options: object,
     ) -> object:
         http = offline(reports) if reports else _http_client(server, token_file, ca_file, TIMEOUT_SECONDS)
         with closing(http):
-            return command(*arguments, client=ExtenderClient(http), **options)
+            return command(*arguments, client=ExtenderClient(http, output), **options)
 
     return cast("F", options(*_OPTIONS)(connected))
 
@@ -153,20 +162,20 @@ def _as_typed(parameter: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderClient:
-    """Sends requests. A reply that is not a success is an `ExtenderFault`."""
+    """Sends requests. A reply that is not a success is an `ExtenderFault`. `output`: how to print the answer."""
 
     http: httpx.Client
+    output: str = "table"
 
     def get(self, path: str, params: Params | None = None) -> Any:  # noqa: ANN401 - JSON
         """The JSON reply to a GET."""
-        return self._json("GET", path, params=params)
-
-    def post(self, path: str, question: object) -> Any:  # noqa: ANN401 - JSON
-        """The JSON reply to a question."""
-        return self._json("POST", path, content=orjson.dumps(question), headers={"Content-Type": "application/json"})
+        with self._reached():
+            reply = self.http.get(path, params=params)
+        _check(reply)
+        return orjson.loads(reply.content)
 
     def lines(self, path: str, question: object) -> Iterator[Any]:
-        """The JSON lines of a reply, as they arrive."""
+        """The JSON lines of the reply to a question, as they arrive."""
         headers = {"Content-Type": "application/json", "Accept": NDJSON}
         with self._reached(), self.http.stream("POST", path, content=orjson.dumps(question), headers=headers) as reply:
             if reply.is_error:
@@ -178,12 +187,6 @@ class ExtenderClient:
                 yield from (_checked(orjson.loads(line)) for line in lines)
             if rest:
                 yield _checked(orjson.loads(rest))
-
-    def _json(self, method: str, path: str, **parts: Any) -> Any:  # noqa: ANN401
-        with self._reached():
-            reply = self.http.request(method, path, **parts)
-        _check(reply)
-        return orjson.loads(reply.content)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:

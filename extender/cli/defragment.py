@@ -1,46 +1,36 @@
 """`numa-extender defragment`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.defragment import DefragmentReply
+from extender.answers.defragment import DefragmentReply, DefragmentRequest
 from extender.answers.words import plural
-from extender.cli.advice import advise, next_text, notes_text, one_pod
-from extender.cli.client import ExtenderClient, client_options, complete_node
-from extender.cli.output import output_option
-from extender.cli.questions import manifest_option, naming_what_was_typed
+from extender.cli.asking import advise, next_text, notes_text
+from extender.cli.client import ExtenderClient, client_options
+from extender.cli.questions import field_options, manifest_option, one_pod, only_nodes
 from extender.cli.render import new_table, pod_line
 
 
 @click.command(short_help="Show what moving pods would gain in the whole cluster.")
 @manifest_option
-@click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable.")
-@click.option("--priority", type=int, default=0, show_default=True, help="Move no pod of a higher priority.")
-@click.option("--max-moves", type=click.IntRange(1, 64), default=10, show_default=True, help="Largest number of moves.")
+@only_nodes
+@field_options(DefragmentRequest, "priority", "max_moves")
 @click.option("--as", "form", type=click.Choice(("table", "evictions")), default="table", help="What to print of it.")
-@output_option
 @client_options
 def defragment(
-    files: tuple[Path, ...],
-    *,
-    nodes: tuple[str, ...],
-    priority: int,
-    max_moves: int,
-    form: str,
-    output: str,
-    client: ExtenderClient,
+    files: tuple[Path, ...], *, nodes: tuple[str, ...], form: str, client: ExtenderClient, **limits: Any
 ) -> None:
     """How many more copies of a pod would be aligned after so many moves, and which moves these are.
 
     Nothing in the cluster changes.
     """
     pods = one_pod(files)
-    question = {"pod": pods[0].document, "nodes": list(nodes) or None, "priority": priority, "max_moves": max_moves}
-    with naming_what_was_typed(pods, nodes=nodes):
-        advise(client, "defragment", question, DefragmentReply, _table if form == "table" else _objects, output)
+    question = {"pod": pods[0].document, "nodes": list(nodes) or None, **limits}
+    advise(client, "defragment", question, DefragmentReply, _table if form == "table" else _objects, pods, nodes=nodes)
 
 
 def _objects(answer: DefragmentReply) -> Text:

@@ -4,7 +4,7 @@ import click
 
 from extender.api.records.decisions import PodDecision
 from extender.cli.client import ExtenderClient, client_options, complete_node
-from extender.cli.output import output_option, show
+from extender.cli.output import show
 from extender.cli.render import decision_text
 
 
@@ -13,10 +13,9 @@ from extender.cli.render import decision_text
 @click.option(
     "--node", help="Show details of this candidate, as it was at the time of the call.", shell_complete=complete_node
 )
-@output_option
 @client_options
 @click.pass_context
-def explain(context: click.Context, *, pod: str, node: str | None, output: str, client: ExtenderClient) -> None:
+def explain(context: click.Context, *, pod: str, node: str | None, client: ExtenderClient) -> None:
     """Show why the last scheduling calls about POD (a UID, NAMESPACE/NAME, or a part) gave their answers.
 
     For a pod without a recent scheduling call, `what-if --explain` shows what the answer would be now.
@@ -33,7 +32,7 @@ def explain(context: click.Context, *, pod: str, node: str | None, output: str, 
     decision = exact[0]
     if node is not None:
         decision = client.get(f"/v1/pods/{decision['pod']['uid']}/decision", {"node": node})
-    show(output, decision, PodDecision, decision_text)
+    show(client.output, decision, PodDecision, decision_text)
 
 
 def _names(pod: dict[str, str]) -> tuple[str, ...]:

@@ -7,17 +7,16 @@ from rich.console import RenderableType
 
 from extender.api.questions.machines import MachineShape
 from extender.cli.client import ExtenderClient, client_options
-from extender.cli.output import output_option, show
+from extender.cli.output import show
 from extender.cli.render import new_table
 from extender.cli.units import amount, short
 
 
 @click.command(short_help="List the machines of the catalogue.")
-@output_option
 @client_options
-def machines(*, output: str, client: ExtenderClient) -> None:
+def machines(*, client: ExtenderClient) -> None:
     """List the machines of the catalogue, for --machine of the other commands."""
-    show(output, client.get("/v1/machines")["machines"], list[MachineShape], _table)
+    show(client.output, client.get("/v1/machines")["machines"], list[MachineShape], _table)
 
 
 def _table(found: Iterable[MachineShape]) -> RenderableType:

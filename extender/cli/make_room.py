@@ -2,30 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.make_room import MakeRoomReply
-from extender.cli.advice import advise, next_text, notes_text, one_pod
-from extender.cli.client import ExtenderClient, client_options, complete_node
-from extender.cli.output import output_option
-from extender.cli.questions import manifest_option, naming_what_was_typed
+from extender.answers.make_room import MakeRoomReply, MakeRoomRequest
+from extender.cli.asking import advise, next_text, notes_text
+from extender.cli.client import ExtenderClient, client_options
+from extender.cli.questions import field_options, manifest_option, one_pod, only_nodes
 from extender.cli.render import new_table, placement_line, pod_line
 
 
 @click.command("make-room", short_help="Show which pods to evict so that a pod is aligned.")
 @manifest_option
-@click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only on this node; repeatable.")
-@click.option("--priority", type=int, help="Evict no pod of a higher priority.  [default: the pod's own]")
-@click.option(
-    "--max-evictions",
-    type=click.IntRange(1, 8),
-    default=4,
-    show_default=True,
-    help="Largest number of evictions in one plan.",
-)
+@only_nodes
+@field_options(MakeRoomRequest, "priority", "max_evictions")
 @click.option(
     "--as",
     "form",
@@ -33,27 +26,18 @@ from extender.cli.render import new_table, placement_line, pod_line
     default="table",
     help="Print all plans as a table, or the first one in this form.",
 )
-@output_option
 @client_options
 def make_room(
-    files: tuple[Path, ...],
-    *,
-    nodes: tuple[str, ...],
-    priority: int | None,
-    max_evictions: int,
-    form: str,
-    output: str,
-    client: ExtenderClient,
+    files: tuple[Path, ...], *, nodes: tuple[str, ...], form: str, client: ExtenderClient, **limits: Any
 ) -> None:
     """The cheapest evictions that open an aligned place for a pod, and where the evicted pods would go.
 
     Nothing in the cluster changes: apply what --as evictions or --as script prints.
     """
     pods = one_pod(files)
-    limits = {"nodes": list(nodes) or None, "priority": priority, "max_evictions": max_evictions}
-    question = {"pod": pods[0].document, **limits}
-    with naming_what_was_typed(pods, nodes=nodes):
-        advise(client, "make-room", question, MakeRoomReply, _table if form == "table" else _first(form), output)
+    question = {"pod": pods[0].document, "nodes": list(nodes) or None, **limits}
+    table = _table if form == "table" else _first(form)
+    advise(client, "make-room", question, MakeRoomReply, table, pods, nodes=nodes)
 
 
 def _first(form: str) -> Callable[[MakeRoomReply], Text]:

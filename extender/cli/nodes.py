@@ -6,7 +6,7 @@ import click
 
 from extender.api.nodes.models import NodeSummary
 from extender.cli.client import ExtenderClient, client_options
-from extender.cli.output import output_option, show
+from extender.cli.output import show
 from extender.cli.render import nodes_table
 from extender.kubelet.config import TopologyPolicy
 
@@ -19,21 +19,11 @@ from extender.kubelet.config import TopologyPolicy
 @click.option(
     "--min-free-cpus", type=click.IntRange(min=0), default=0, help="Only nodes with at least this many free CPUs."
 )
-@output_option
 @client_options
-def nodes(
-    *,
-    name: str,
-    policy: str | None,
-    min_free_cpus: int,
-    output: str,
-    client: ExtenderClient,
-) -> None:
+def nodes(*, client: ExtenderClient, **filters: str | int | None) -> None:
     """List nodes with their kubelet, policy, and free resources by NUMA node."""
-    filters: dict[str, str | int] = {"name": name, "min_free_cpus": min_free_cpus}
-    if policy is not None:
-        filters["policy"] = policy
-    show(output, _all(client, filters), list[NodeSummary], nodes_table)
+    given = {name: value for name, value in filters.items() if value is not None}
+    show(client.output, _all(client, given), list[NodeSummary], nodes_table)
 
 
 def _all(client: ExtenderClient, filters: dict[str, str | int]) -> list[Any]:

@@ -22,17 +22,6 @@ WIDTH: Final = 110
 """Width in columns if the output is not a terminal."""
 
 
-output_option: Final = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "json", "yaml")),
-    default="table",
-    show_default=True,
-    help="How to print the answer.",
-)
-"""Adds `-o table|json|yaml`, as argument `output`."""
-
-
 def show(output: str, answer: Any, kind: type[T], *tables: Callable[[T], RenderableType]) -> None:  # noqa: ANN401 - JSON
     """Print *answer*, a JSON document. For tables, read it as *kind* and print them one below the other."""
     if output == "json":

@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from msgspec.inspect import BoolType, IntType, StructType, UnionType, type_info
+from msgspec.inspect import Field as StructField
+from msgspec.inspect import Metadata as Described
 
 from extender.cli.client import ExtenderFault, complete_machine, complete_node, options
 from extender.kubelet.rules import NEWEST_MINOR, OLDEST_MINOR
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
+from extender.wire.questions import Question
 from extender.wire.workloads import bundle_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_FILE_BYTES: Final = 16 << 20
-_MANIFEST: Final = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
+MANIFEST: Final = click.Path(dir_okay=False, allow_dash=True, path_type=Path)
 Json = dict[str, Any]
 
 
@@ -28,7 +32,7 @@ manifest_option: Final = click.option(
     "files",
     required=True,
     multiple=True,
-    type=_MANIFEST,
+    type=MANIFEST,
     help="Manifests of pods or of objects with a pod template; YAML or JSON, several documents or a list; - is "
     "standard input.",
 )
@@ -68,6 +72,36 @@ def kubelet_options(applies_to: str) -> Callable[[F], F]:
     )
 
 
+def field_options(question: type[Question], *names: str) -> Callable[[F], F]:
+    """Adds an option for each of these fields of a question, with its type, limits, default and description."""
+    declared = type_info(question)
+    assert isinstance(declared, StructType)
+    fields = {field.name: field for field in declared.fields}
+    return options(*(_option_of(fields[name]) for name in names))
+
+
+def _option_of(field: StructField) -> Callable[[F], F]:
+    declared = field.type
+    assert isinstance(declared, Described)
+    kind = next(iter(declared.type.types)) if isinstance(declared.type, UnionType) else declared.type
+    text = (declared.extra_json_schema or {})["description"]
+    text = text.replace("Null:", "Not given:").replace("null:", "not given:")
+    flag = f"--{field.name.replace('_', '-')}"
+    if isinstance(kind, BoolType):
+        return click.option(flag, is_flag=True, help=text)
+    allowed: Any = str
+    if isinstance(kind, IntType):
+        most = kind.lt - 1 if kind.lt is not None else kind.le
+        allowed = int if kind.ge is None else click.IntRange(kind.ge, most)
+    return click.option(
+        flag, type=allowed, default=field.default, show_default=field.default not in (None, ""), help=text
+    )
+
+
+only_nodes: Final = click.option(
+    "--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable."
+)
+"""Adds `--node`, as argument `nodes`."""
 node_options: Final[Callable[[F], F]] = options(
     click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only this live node."),
     click.option("--copy", "copies", multiple=True, shell_complete=complete_node, help="A copy of this node."),
@@ -80,7 +114,7 @@ node_options: Final[Callable[[F], F]] = options(
     ),
     click.option("--empty", is_flag=True, help="For copies: remove all pods."),
     click.option("--remove-pod", "removed", multiple=True, help="For copies: remove this pod (NAMESPACE/NAME or UID)."),
-    click.option("--add-pod", "added", multiple=True, type=_MANIFEST, help="For copies and machines: add this pod."),
+    click.option("--add-pod", "added", multiple=True, type=MANIFEST, help="For copies and machines: add this pod."),
     kubelet_options("Copies, machines"),
 )
 """Adds the options for the nodes of a question."""
@@ -97,6 +131,14 @@ class TypedManifest:
 def read_manifests(files: Iterable[Path]) -> list[TypedManifest]:
     """Every workload of the files, including lists and objects with several templates. Raises ClickException."""
     return [part for file in files for part in _parts(file, "-f")]
+
+
+def one_pod(files: Iterable[Path]) -> list[TypedManifest]:
+    """The one workload of the files of `-f`, in a list; raises ClickException."""
+    pods = read_manifests(files)
+    if len(pods) != 1:
+        raise click.UsageError(f"one workload is expected, not {len(pods)}")
+    return pods
 
 
 def read_manifest(file: Path) -> Json:
@@ -134,19 +176,10 @@ def nodes_of(
     empty: bool,
     removed: tuple[str, ...],
     added: tuple[Path, ...],
-    settings: tuple[str, ...],
-    gates: tuple[str, ...],
-    rules: tuple[str, ...],
-    kubelet_version: str | None,
+    **kubelet: Any,
 ) -> Json:
-    """`nodes` and `hypothetical` of a question."""
-    changes: Json = {}
-    if settings or gates:
-        changes["kubelet"] = kubelet_settings(settings, gates)
-    if kubelet_version:
-        changes["kubelet_version"] = kubelet_version
-    if rules:
-        changes["rules"] = switches(rules)
+    """`nodes` and `hypothetical` of a question. *kubelet*: what `kubelet_changes` takes."""
+    changes = {name: value for name, value in kubelet_changes(**kubelet).items() if value}
     if added:
         changes["add_pods"] = [read_manifest(file) for file in added]
     of_copies = {**changes, "empty": empty, "remove_pods": list(removed)}
@@ -161,7 +194,15 @@ def nodes_of(
     return {"nodes": list(nodes), "hypothetical": hypothetical}
 
 
-def kubelet_settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
+def kubelet_changes(
+    *, settings: tuple[str, ...], gates: tuple[str, ...], rules: tuple[str, ...], kubelet_version: str | None
+) -> Json:
+    """The fields of a question for what `kubelet_options` gave."""
+    changed = dict(_switch("--rule", text) for text in rules)
+    return {"kubelet": _settings(settings, gates), "kubelet_version": kubelet_version, "rules": changed}
+
+
+def _settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
     """The fields of FIELD=VALUE, or FIELD.KEY=VALUE for a map. *gates*: NAME=true or NAME=false."""
     fields: Json = {}
     for text in texts:
@@ -182,11 +223,6 @@ def kubelet_settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:
             raise click.UsageError("--set featureGates=…: write --feature-gate NAME=true or NAME=false")
         given[name] = is_on
     return fields
-
-
-def switches(texts: tuple[str, ...]) -> dict[str, bool]:
-    """The switches that NAME=true and NAME=false set."""
-    return dict(_switch("--rule", text) for text in texts)
 
 
 def _switch(option: str, text: str) -> tuple[str, bool]:

@@ -6,30 +6,24 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.resize_check import ResizeCheckReply
+from extender.answers.resize_check import ResizeCheckReply, ResizeCheckRequest
 from extender.answers.words import plural
-from extender.cli.advice import advise, next_text, notes_text, placement_text
+from extender.cli.asking import advise, next_text, notes_text, placement_text
 from extender.cli.client import ExtenderClient, client_options
-from extender.cli.output import output_option
+from extender.cli.questions import field_options
 from extender.cli.render import new_table
 
 
 @click.command(short_help="Show whether a kubelet would accept an in-place resize.")
 @click.argument("pod", metavar="NAMESPACE/NAME")
-@click.option("--container", default="", help="Which container, if the pod has several.")
-@click.option("--cpu", help="New CPU request, such as 8 or 500m.")
-@click.option("--memory", help="New memory request, such as 16Gi.")
-@output_option
+@field_options(ResizeCheckRequest, "container", "cpu", "memory")
 @client_options
-def resize_check(
-    pod: str, *, container: str, cpu: str | None, memory: str | None, output: str, client: ExtenderClient
-) -> None:
+def resize_check(*, client: ExtenderClient, **question: str | None) -> None:
     """Whether the kubelet would accept an in-place resize, and where the pod would go instead.
 
     Nothing in the cluster changes.
     """
-    question = {"pod": pod, "container": container, "cpu": cpu, "memory": memory}
-    advise(client, "resize-check", question, ResizeCheckReply, _table, output)
+    advise(client, "resize-check", question, ResizeCheckReply, _table)
 
 
 def _table(answer: ResizeCheckReply) -> RenderableType:

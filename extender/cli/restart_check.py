@@ -1,17 +1,23 @@
 """`numa-extender restart-check`."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.restart_check import NodeAction, RestartCheckReply, RestartedNodeInfo, RestartedPodInfo
+from extender.answers.restart_check import (
+    NodeAction,
+    RestartCheckReply,
+    RestartCheckRequest,
+    RestartedNodeInfo,
+    RestartedPodInfo,
+)
 from extender.answers.words import plural
-from extender.cli.advice import advise, next_text, notes_text
+from extender.cli.asking import advise, next_text, notes_text
 from extender.cli.client import ExtenderClient, client_options, complete_node
-from extender.cli.output import output_option
-from extender.cli.questions import kubelet_options, kubelet_settings, switches
+from extender.cli.questions import field_options, kubelet_changes, kubelet_options
 from extender.cli.render import new_table
 
 _ACTIONS: Mapping[NodeAction, tuple[str, str]] = {
@@ -27,20 +33,10 @@ _ACTIONS: Mapping[NodeAction, tuple[str, str]] = {
 @click.argument("nodes", nargs=-1, shell_complete=complete_node)
 @click.option("--all", "everywhere", is_flag=True, help="All live nodes.")
 @kubelet_options("After the restart")
-@click.option("--reboot", is_flag=True, help="The machine restarts, not only the kubelet.")
-@output_option
+@field_options(RestartCheckRequest, "reboot")
 @client_options
 def restart_check(
-    nodes: tuple[str, ...],
-    *,
-    everywhere: bool,
-    kubelet_version: str | None,
-    settings: tuple[str, ...],
-    gates: tuple[str, ...],
-    rules: tuple[str, ...],
-    reboot: bool,
-    output: str,
-    client: ExtenderClient,
+    nodes: tuple[str, ...], *, everywhere: bool, reboot: bool, client: ExtenderClient, **kubelet: Any
 ) -> None:
     """What happens to the pods when kubelets restart, are upgraded, or get another configuration.
 
@@ -48,14 +44,8 @@ def restart_check(
     """
     if bool(nodes) == everywhere:
         raise click.UsageError("name nodes, or give --all")
-    question = {
-        "nodes": list(nodes) or None,
-        "kubelet_version": kubelet_version,
-        "kubelet": kubelet_settings(settings, gates),
-        "rules": switches(rules),
-        "reboot": reboot,
-    }
-    advise(client, "restart-check", question, RestartCheckReply, _table, output)
+    question = {"nodes": list(nodes) or None, "reboot": reboot, **kubelet_changes(**kubelet)}
+    advise(client, "restart-check", question, RestartCheckReply, _table)
 
 
 def _table(answer: RestartCheckReply) -> RenderableType:

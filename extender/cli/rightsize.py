@@ -4,27 +4,24 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.rightsize import RightsizeReply
+from extender.answers.rightsize import RightsizeReply, RightsizeRequest
 from extender.answers.words import plural
-from extender.cli.advice import advise, next_text, notes_text
-from extender.cli.client import ExtenderClient, client_options, complete_node
-from extender.cli.output import output_option
+from extender.cli.asking import advise, next_text, notes_text
+from extender.cli.client import ExtenderClient, client_options
+from extender.cli.questions import field_options, only_nodes
 from extender.cli.render import new_table
 
 
 @click.command(short_help="Show which requests just miss a boundary.")
-@click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable.")
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of suggestions to list."
-)
-@output_option
+@only_nodes
+@field_options(RightsizeRequest, "limit")
 @client_options
-def rightsize(*, nodes: tuple[str, ...], limit: int, output: str, client: ExtenderClient) -> None:
+def rightsize(*, nodes: tuple[str, ...], limit: int, client: ExtenderClient) -> None:
     """Pods whose request just misses a boundary, and how many more would be aligned with a smaller one.
 
     Nothing in the cluster changes.
     """
-    advise(client, "rightsize", {"nodes": list(nodes) or None, "limit": limit}, RightsizeReply, _table, output)
+    advise(client, "rightsize", {"nodes": list(nodes) or None, "limit": limit}, RightsizeReply, _table)
 
 
 def _table(answer: RightsizeReply) -> RenderableType:

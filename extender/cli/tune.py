@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.tune import TunedConfiguration, TuneReply
+from extender.answers.tune import TunedConfiguration, TuneReply, TuneRequest
 from extender.answers.words import plural
-from extender.cli.advice import advise, next_text, notes_text
-from extender.cli.client import ExtenderClient, client_options, complete_node
-from extender.cli.output import output_option
-from extender.cli.questions import naming_what_was_typed, read_manifests
+from extender.cli.asking import advise, next_text, notes_text
+from extender.cli.client import ExtenderClient, client_options
+from extender.cli.questions import MANIFEST, field_options, only_nodes, read_manifests
 from extender.cli.render import new_table
 
 MAX_NAMES, WIDTH = 5, 34
@@ -23,44 +23,23 @@ MAX_NAMES, WIDTH = 5, 34
     "--workload",
     "files",
     multiple=True,
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    type=MANIFEST,
     help="Replay these pods instead of the cluster's, as many as they have replicas; repeatable.",
 )
-@click.option("--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Seed of the search.")
-@click.option(
-    "--configurations",
-    type=click.IntRange(2, 200),
-    default=32,
-    show_default=True,
-    help="Number of configurations to try.",
-)
+@only_nodes
+@field_options(TuneRequest, "seed", "configurations")
 @click.option("--patches", is_flag=True, help="Print the changes as KubeletConfiguration as well.")
-@output_option
 @client_options
 def tune(
-    *,
-    files: tuple[Path, ...],
-    nodes: tuple[str, ...],
-    seed: int,
-    configurations: int,
-    patches: bool,
-    output: str,
-    client: ExtenderClient,
+    *, files: tuple[Path, ...], nodes: tuple[str, ...], patches: bool, client: ExtenderClient, **limits: Any
 ) -> None:
     """Replay the cluster's pods, or a list, under other kubelet configurations, and compare.
 
     Nothing in the cluster changes.
     """
     pods = read_manifests(files)
-    question = {
-        "pods": [{"pod": pod.document} for pod in pods],
-        "nodes": list(nodes) or None,
-        "seed": seed,
-        "configurations": configurations,
-    }
-    with naming_what_was_typed(pods, nodes=nodes):
-        advise(client, "tune", question, TuneReply, lambda answer: _table(answer, is_long=patches), output)
+    question = {"pods": [{"pod": pod.document} for pod in pods], "nodes": list(nodes) or None, **limits}
+    advise(client, "tune", question, TuneReply, lambda answer: _table(answer, is_long=patches), pods, nodes=nodes)
 
 
 def _table(answer: TuneReply, *, is_long: bool) -> RenderableType:

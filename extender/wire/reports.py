@@ -53,7 +53,7 @@ MAX_PODS: Final = 10_000
 FIRST_LIST_SECONDS: Final = 10.0
 """How long after its start a kubelet may lack its first list of pods. Until then podresources lists none of them,
 though they run. The list arrives within a second or two unless the API server is slow."""
-CONTRACT: Final = (NodeReport, Heartbeat)
+REPORT, HEARTBEAT = NodeReport, Heartbeat
 """The bodies that exporters send."""
 _HEARTBEAT: Final = msgspec.json.Decoder(Heartbeat)
 
