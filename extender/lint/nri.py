@@ -18,8 +18,8 @@ from extender.nri.events import set_up
 from extender.nri.globs import PatternError, regex_of
 from extender.nri.machine import CPU, DRAM, MemoryNode, NriMachine
 from extender.wire.errors import WireError
+from extender.wire.known_fields import NRI_OPTIONS
 from extender.wire.nri_annotations import FaultKind, annotation_faults
-from extender.wire.nri_reports import OPTIONS
 from extender.wire.nri_scenarios import config_from_json
 
 KIND: Final = "TopologyAwarePolicy"
@@ -55,8 +55,8 @@ def lint_policy_config(document: Located, context: Context) -> Iterator[Finding]
         place, reason = document.near("spec"), "there is no spec"
         yield found("nri-config-invalid", place, reason=reason, fix="write the settings below spec")
         return
-    for key in spec.entries().keys() - OPTIONS.keys():
-        yield found("nri-field-misspelled", spec.near(key), name=key, meant=fields.meant(key, OPTIONS))
+    for key in spec.entries().keys() - NRI_OPTIONS.keys():
+        yield found("nri-field-misspelled", spec.near(key), name=key, meant=fields.meant(key, NRI_OPTIONS))
     yield from _start(spec)
     yield from _traps(spec, context)
 

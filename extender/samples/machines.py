@@ -1,4 +1,4 @@
-"""A small catalogue of machine shapes for hypothetical nodes. The demo uses the same shapes.
+"""A small catalogue of machine shapes for hypothetical nodes, in `machines.toml`. The demo uses the same shapes.
 
 A machine of the catalogue has a kubelet that aligns pods (`DEFAULT_KUBELET`), two reserved CPUs, 1 GiB of reserved
 memory on each NUMA node, and no pods.
@@ -6,7 +6,10 @@ memory on each NUMA node, and no pods.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any, Final
+
+import msgspec
 
 from extender.kubelet.machine import CPUFacts, Machine, NUMANodeFacts
 from extender.kubelet.rules import NEWEST_MINOR
@@ -109,48 +112,6 @@ def devices_on(numa_nodes: Mapping[str, Sequence[int]]) -> dict[str, dict[str, D
     }
 
 
-CATALOGUE: Final[Mapping[str, Shape]] = {
-    "arm-80": Shape(
-        about="1 socket, 80 cores, no SMT",
-        hardware=Hardware(sockets=1, numa_per_socket=1, cores_per_numa=80, threads=1, memory_gib=256),
-    ),
-    "dual-48": Shape(
-        about="2 sockets, 48 cores",
-        hardware=Hardware(
-            sockets=2, numa_per_socket=1, cores_per_numa=24, threads=2, memory_gib=128, distances=(10, 21)
-        ),
-    ),
-    "dual-64": Shape(
-        about="2 sockets, 64 cores",
-        hardware=Hardware(
-            sockets=2, numa_per_socket=1, cores_per_numa=32, threads=2, memory_gib=256, distances=(10, 21)
-        ),
-    ),
-    "epyc-nps4-64": Shape(
-        about="1 socket, NPS4, 64 cores",
-        hardware=Hardware(sockets=1, numa_per_socket=4, cores_per_numa=16, threads=2, memory_gib=96),
-    ),
-    "epyc-nps4-128": Shape(
-        about="2 sockets, NPS4, 128 cores",
-        hardware=Hardware(sockets=2, numa_per_socket=4, cores_per_numa=16, threads=2, memory_gib=96),
-    ),
-    "gpu-8": Shape(
-        about="112 cores, 8 GPUs, 2 NICs",
-        hardware=Hardware(
-            sockets=2,
-            numa_per_socket=1,
-            cores_per_numa=56,
-            threads=2,
-            memory_gib=1024,
-            hugepages_1gi=64,
-            distances=(10, 21),
-        ),
-        devices={GPU: (0, 0, 0, 0, 1, 1, 1, 1), RDMA: (0, 1)},
-    ),
-    "quad-96": Shape(
-        about="4 sockets, 96 cores",
-        hardware=Hardware(
-            sockets=4, numa_per_socket=1, cores_per_numa=24, threads=2, memory_gib=192, distances=(10, 21)
-        ),
-    ),
-}
+CATALOGUE: Final[Mapping[str, Shape]] = msgspec.toml.decode(
+    files("extender.samples").joinpath("machines.toml").read_bytes(), type=dict[str, Shape]
+)

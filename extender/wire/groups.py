@@ -2,16 +2,19 @@
 
 `group_of` is for everyone who asks which pods belong together: filter and bind, and advice that moves pods. The first
 source that is present counts: `numa-extender.io/group`, then Kubernetes' own fields (`spec.schedulingGroup` since 1.36,
-`spec.workloadRef` in 1.35), then `CONVENTIONS` in their order. `docs/gangs.md` has the versions. A further convention
-of a controller or scheduler is one more entry.
+`spec.workloadRef` in 1.35), then the conventions of `groups.toml` in their order. A further convention of a controller
+or scheduler is one more entry there.
 
 A value that is not understood is not an error of the document: the pod is then judged by itself.
 """
 
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from typing import Final, NamedTuple
 
+import msgspec
 import orjson
+from msgspec import Struct
 
 from extender.wire.errors import WireError
 from extender.wire.parsing import Json, mapping, objects
@@ -20,15 +23,13 @@ from extender.wire.templates import find_templates
 PREFIX: Final = "numa-extender.io/"
 GROUP: Final = f"{PREFIX}group"
 SIZE: Final = f"{PREFIX}group-size"
-_LWS: Final = "leaderworkerset.sigs.k8s.io/"
-LWS_WORKER: Final = f"{_LWS}worker-index"
+LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 LWS_ROLES: Final = ("leadertemplate", "workertemplate")
 """The roles of the first pod of a group of a LeaderWorkerSet, and of the others."""
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
-_KOORDINATOR, _SIG_GROUP = "gang.scheduling.koordinator.sh/", "pod-group.scheduling.sigs.k8s.io"
 
 
-class Convention(NamedTuple):
+class Convention(Struct, frozen=True):
     """`annotations`, `labels`: the first one that the pod has is the group's name.
 
     `part`: a label whose value belongs to the name as well. `only_with`: an annotation without which the pod is in no
@@ -47,56 +48,16 @@ class Convention(NamedTuple):
     maker: tuple[str, str] = ("", "")
 
 
-CONVENTIONS: Final = (
-    Convention("coscheduling", labels=("scheduling.x-k8s.io/pod-group",), object_kind="PodGroup"),
-    Convention(
-        "koordinator",
-        labels=(f"{_SIG_GROUP}/name", _SIG_GROUP),
-        annotations=(f"{_KOORDINATOR}name",),
-        sizes=(f"{_KOORDINATOR}min-available", f"{_SIG_GROUP}/min-available"),
-        object_kind="PodGroup",
-    ),
-    Convention(
-        "volcano",
-        labels=("volcano.sh/job-name",),
-        annotations=("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"),
-        object_kind="PodGroup",
-        maker=("volcano_job", "volcano.sh/job-name"),
-    ),
-    Convention(
-        "yunikorn",
-        labels=("yunikorn.apache.org/app-id", "applicationId"),
-        annotations=("yunikorn.apache.org/app-id",),
-        only_with="yunikorn.apache.org/task-group-name",
-        sizes=(TASK_GROUPS,),
-    ),
-    Convention("grove", labels=("grove.io/podgang",), object_kind="PodGang"),
-    Convention("kai", annotations=("pod-group-name",), object_kind="PodGroup"),
-    Convention(
-        "leader_worker_set",
-        labels=(f"{_LWS}group-key",),
-        sizes=(f"{_LWS}size",),
-        maker=("leader_worker_set", f"{_LWS}name"),
-    ),
-    Convention(
-        "job_set",
-        labels=("jobset.sigs.k8s.io/jobset-name",),
-        part="jobset.sigs.k8s.io/restart-attempt",
-        object_kind="JobSet",
-    ),
-    Convention("kueue", labels=("kueue.x-k8s.io/pod-group-name",), sizes=("kueue.x-k8s.io/pod-group-total-count",)),
-    Convention("training_job", labels=("training.kubeflow.org/job-name",), object_kind="training job"),
-    Convention("ray_cluster", labels=("ray.io/cluster",), object_kind="RayCluster"),
-)
-"""In the order in which they count: a scheduler's group before that of the controller which made the pod."""
-ROLES: Final = (
-    "jobset.sigs.k8s.io/replicatedjob-name",
-    "training.kubeflow.org/replica-type",
-    "training.kubeflow.org/job-role",
-    "ray.io/group",
-    "volcano.sh/task-spec",
-)
-"""Labels with the role of a pod in the object that its controller makes it from."""
+class _Known(Struct, frozen=True):
+    conventions: tuple[Convention, ...]
+    roles: tuple[str, ...]
+    apis: dict[str, tuple[str, str]]
+
+
+_KNOWN: Final = msgspec.toml.decode(files("extender.wire").joinpath("groups.toml").read_bytes(), type=_Known)
+CONVENTIONS: Final = _KNOWN.conventions
+APIS: Final[Mapping[str, tuple[str, str]]] = _KNOWN.apis
+"""Kind of the group and resource, by group and version of the API."""
 RAY_TYPE: Final = "ray.io/node-type"
 RAY_HEAD: Final = "headgroupspec"
 """The role of a RayCluster's head, whose label `ray.io/group` is not in the object."""
@@ -116,24 +77,6 @@ ANNOTATIONS: Final = tuple(
     )
 )
 """The annotations that are read here."""
-APIS: Final[Mapping[str, tuple[str, str]]] = {
-    "scheduling.x-k8s.io/v1alpha1": ("coscheduling", "podgroups"),
-    "scheduling.k8s.io/v1alpha1": ("workload", "workloads"),
-    "scheduling.k8s.io/v1alpha2": ("pod_group", "podgroups"),
-    "scheduling.k8s.io/v1alpha3": ("pod_group", "podgroups"),
-    "scheduling.k8s.io/v1beta1": ("pod_group", "podgroups"),
-    "scheduling.sigs.k8s.io/v1alpha1": ("koordinator", "podgroups"),
-    "scheduling.volcano.sh/v1beta1": ("volcano", "podgroups"),
-    "scheduling.run.ai/v2alpha2": ("kai", "podgroups"),
-    "scheduler.grove.io/v1alpha1": ("grove", "podgangs"),
-    "jobset.x-k8s.io/v1alpha2": ("job_set", "jobsets"),
-    "kubeflow.org/v1": ("training_job", "pytorchjobs"),
-    "kubeflow.org/v2beta1": ("training_job", "mpijobs"),
-    "ray.io/v1": ("ray_cluster", "rayclusters"),
-    "leaderworkerset.x-k8s.io/v1": ("leader_worker_set", "leaderworkersets"),
-    "batch.volcano.sh/v1alpha1": ("volcano_job", "jobs"),
-}
-"""Kind of the group and resource, by group and version of the API. Kubernetes 1.35, 1.36 and 1.37 have one each."""
 OBJECTS: Final[Mapping[str, str]] = {
     "pod_group": "PodGroup",
     "workload": "Workload",
@@ -209,7 +152,7 @@ def group_of(manifest: Json, namespace: str = "") -> Group | None:
 def _role(labels: Json) -> str:
     if labels.get(RAY_TYPE) == "head":
         return RAY_HEAD
-    return LWS_ROLES[labels[LWS_WORKER] != "0"] if LWS_WORKER in labels else _first(labels, ROLES).lower()
+    return LWS_ROLES[labels[LWS_WORKER] != "0"] if LWS_WORKER in labels else _first(labels, _KNOWN.roles).lower()
 
 
 def _named(labels: Json, annotations: Json, spec: Json) -> tuple[str, str, Convention | None] | None:

@@ -5,15 +5,13 @@ Rules of this file
 - The rules that are replayed are those of plugin v0.14. An older plugin decides otherwise on some machines, so nothing
   is certain where the plugin is older, or where its release is not known. The same holds for a configuration with an
   option that is not known here, or that the plugin has not confirmed.
-- `OPTIONS` are those of a TopologyAwarePolicy of plugin v0.14, from `config.nri_topologyawarepolicies.yaml` of
-  containers/nri-plugins (config/crd/bases).
 - A section that contradicts itself is refused with the report (`WireError`), as any other part.
 - What the plugin concludes from sysfs is concluded here (`pkg/sysfs/system.go` discoverNodes, checkCoreKinds). Where it
   stops, the machine is None and the reason a problem: such a plugin manages no container.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -25,6 +23,7 @@ from extender.nri.config import PolicyConfig
 from extender.nri.machine import CPU, DRAM, HBM, PMEM, Cache, MemoryNode, NriMachine
 from extender.nri.state import NriPolicy
 from extender.wire.errors import CapError, WireError, shown
+from extender.wire.known_fields import NRI_OPTIONS, unknown_fields
 from extender.wire.nri_scenarios import config_from_json
 from extender.wire.report_parts import NRI, problem
 from node_exporter.report import (
@@ -37,48 +36,6 @@ from node_exporter.report import (
 )
 
 MAX_SHOWN: Final = 5
-_ANY: Final = None
-"""Any value, or an object whose keys are free."""
-OPTIONS: Final[Mapping[str, object]] = {
-    "agent": {"nodeResourceTopology": _ANY, "podResourceAPI": _ANY},
-    "control": _ANY,
-    "cpuClasses": dict.fromkeys(
-        (
-            "disabledCstates", "energyPerformancePreference", "freqGovernor", "maxFreq", "minFreq", "name",
-            "pctMaxFreq", "pctMinFreq", "pctPriority", "publishExtendedResource", "sstClosID", "turboPriority",
-            "uncoreMaxFreq", "uncoreMinFreq",
-        ),
-        _ANY,
-    ),
-    "instrumentation": _ANY,
-    "log": _ANY,
-    **dict.fromkeys(
-        (
-            "availableResources", "colocateNamespaces", "colocatePods", "controllableInterrupts", "defaultCPUPriority",
-            "defaultExclusiveCPUClass", "namespaceSchedulingClasses", "pinCPU", "pinMemory", "podQoSSchedulingClasses",
-            "preferIsolatedCPUs", "preferSharedCPUs", "reservedPoolCPUClass", "reservedPoolNamespaces",
-            "reservedResources", "schedulingClasses", "sharedPoolCPUClass", "unlimitedBurstable",
-        ),
-        _ANY,
-    ),
-}  # fmt: skip
-"""The options by name, with the options below them. `log`, `instrumentation` and `control` place nothing."""
-
-
-def unknown_options(spec: Mapping[str, object]) -> list[str]:
-    """The first `MAX_SHOWN` options of *spec* that are not known, with the path to each."""
-    return list(islice(_unknown(spec, OPTIONS, ""), MAX_SHOWN))
-
-
-def _unknown(spec: object, known: Mapping[str, object], path: str) -> Iterator[str]:
-    for part in spec if isinstance(spec, list) else [spec]:
-        for name, value in part.items() if isinstance(part, Mapping) else ():
-            if name not in known:
-                yield f"{path}{name}"
-            elif isinstance(below := known[name], Mapping):
-                yield from _unknown(value, below, f"{path}{name}.")
-
-
 POLICY: Final = "topology-aware"
 KNOWN_RELEASE: Final = (0, 14)
 """The release of the plugin whose decisions were recorded. From it on a grant in the state file names a CPU class."""
@@ -179,7 +136,7 @@ def _doubts(policy: ReportedNriPolicy) -> tuple[str, ...]:
     """Why the plugin may decide otherwise than the replay; see the rules of this file."""
     if policy.policy != POLICY:
         return ()
-    unknown = unknown_options(policy.config or {})
+    unknown = [each.path for each in islice(unknown_fields(policy.config, NRI_OPTIONS), MAX_SHOWN)]
     found = [_doubt_of_release(policy), *(shown(doubt) for doubt in policy.doubts[:_SHOWN_DOUBTS])]
     if unknown:
         found.append(f"its configuration has options that are not known: {', '.join(map(shown, unknown))}")

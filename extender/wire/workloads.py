@@ -4,7 +4,7 @@ Rules of this file
 - `wire.pods` applies the API server's defaulting that admission depends on. Here the template becomes a pod.
 - An error names its path in the document as it was sent, including the path of the template.
 - Fields of a pod's spec that Kubernetes does not have, such as `resources.limit`, are named. The API server drops such
-  a field or refuses the pod, so that it has no effect. Only the places where a mistake changes an answer are checked.
+  a field or refuses the pod, so that it has no effect (`known_fields`).
 - A bundle is a file with several documents, a list, or the output of `helm template`. An object with several pod
   templates becomes one part for each. Objects without one, such as Services, are skipped and counted by kind.
 """
@@ -12,13 +12,13 @@ Rules of this file
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from extender.replay.pod import Pod
 from extender.wire import virtual_machines
 from extender.wire.errors import WireError, shown
+from extender.wire.known_fields import POD_SPEC, unknown_fields
 from extender.wire.nri_annotations import annotation_faults
 from extender.wire.parsing import Json, object_at, optional_object_at, text_at
 from extender.wire.placement_rules import PlacementRules, placement_rules_from_json
@@ -26,52 +26,6 @@ from extender.wire.pods import pod_from_json, unknown_keys
 from extender.wire.templates import find_templates, only
 
 MAX_FOUND: Final = 20
-MAX_NAME: Final = 64
-_SPEC: Final = frozenset({
-    "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig", "dnsPolicy",
-    "enableServiceLinks", "ephemeralContainers", "evictionResponders", "hostAliases", "hostIPC", "hostNetwork",
-    "hostPID", "hostUsers", "hostname", "hostnameOverride", "imagePullSecrets", "initContainers", "nodeName",
-    "nodeSelector", "os", "overhead", "preemptionPolicy", "priority", "priorityClassName", "readinessGates",
-    "resourceClaims", "resources", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates",
-    "schedulingGroup", "securityContext", "serviceAccount", "serviceAccountName", "setHostnameAsFQDN",
-    "shareProcessNamespace", "subdomain", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints",
-    "volumes", "workloadRef",
-})  # fmt: skip
-_CONTAINER: Final = frozenset({
-    "args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name", "ports",
-    "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules", "securityContext",
-    "startupProbe", "stdin", "stdinOnce", "terminationMessagePath", "terminationMessagePolicy", "tty", "volumeDevices",
-    "volumeMounts", "workingDir",
-})  # fmt: skip
-_RESOURCES: Final = frozenset(("claims", "limits", "requests"))
-
-
-def unknown_fields(spec: Json) -> tuple[str, ...]:
-    """The unknown fields of a pod's spec, one sentence each, at most `MAX_FOUND`."""
-    return tuple(islice(_unknown(spec), MAX_FOUND))
-
-
-def _unknown(spec: Json) -> Iterator[str]:
-    yield from _among(spec, _SPEC, "spec")
-    yield from _among(spec.get("resources"), _RESOURCES, "spec.resources")
-    for key in ("initContainers", "containers"):
-        containers = spec.get(key)
-        for i, container in enumerate(containers if isinstance(containers, list) else ()):
-            path = f"spec.{key}[{i}]"
-            yield from _among(container, _CONTAINER, path)
-            if isinstance(container, dict):
-                yield from _among(container.get("resources"), _RESOURCES, f"{path}.resources")
-
-
-def _among(value: object, known: frozenset[str], path: str) -> Iterator[str]:
-    for name in value if isinstance(value, dict) else ():
-        if name not in known:
-            shown = str(name)[:MAX_NAME]
-            near = get_close_matches(shown, known, n=1, cutoff=0.6)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            yield f"{path}.{shown} is not a field of Kubernetes, and was ignored{hint}"
-
-
 MAX_REPLICAS: Final = 2**31 - 1
 _TEMPLATE: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": (),
@@ -148,10 +102,17 @@ def workload_from_json(document: object, path: str = "") -> PodWorkload:
         unknown=virtual_machines.notes(whole)
         if kind in virtual_machines.KINDS
         else (
-            *unknown_fields(object_at(template.get("spec"), _join(here, "spec"))),
+            *islice(_unknown(template.get("spec")), MAX_FOUND),
             *_annotation_faults(template, pod),
         ),
     )
+
+
+def _unknown(spec: object) -> Iterator[str]:
+    """A sentence for each field of a pod's spec that Kubernetes does not have."""
+    for path, meant in unknown_fields(spec, POD_SPEC, "spec"):
+        hint = f"; did you mean {meant}?" if meant else ""
+        yield f"{path} is not a field of Kubernetes, and was ignored{hint}"
 
 
 def _annotation_faults(template: Json, pod: Pod) -> list[str]:
