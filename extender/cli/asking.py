@@ -24,15 +24,18 @@ def ask(
     question: object,
     manifests: Sequence[TypedManifest] = (),
     *,
+    shows_progress: bool = False,
     total: int | None = None,
     **typed: Any,
 ) -> list[Any]:
-    """The lines of an answer. Those of progress are shown on a terminal. *total*: how many lines there will be.
+    """The lines of an answer, without those of progress.
 
-    *manifests*, *typed*: what the options gave; errors name them.
+    *manifests*, *typed*: what the options gave; errors name them. *shows_progress*: on a terminal. *total*: how many
+    lines there will be; None: the lines of progress say how far the answer is.
     """
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn())
-    progress = Progress(*columns, console=console_for(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    is_hidden = not (shows_progress and sys.stderr.isatty())
+    progress = Progress(*columns, console=console_for(stderr=True), transient=True, disable=is_hidden)
     found: list[Any] = []
     with naming_what_was_typed(manifests, **typed), progress:
         task = progress.add_task("", total=total)
@@ -55,7 +58,7 @@ def advise(
     **typed: Any,
 ) -> None:
     """Ask one question of `/v1/advice`, and print the answer. *manifests*, *typed*: see `ask`."""
-    (answer,) = ask(client, f"/v1/advice/{name}", question, manifests, **typed)
+    (answer,) = ask(client, f"/v1/advice/{name}", question, manifests, shows_progress=True, **typed)
     show(client.output, answer, kind, table)
 
 

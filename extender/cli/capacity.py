@@ -38,6 +38,6 @@ def capacity(
     counted = {"max_copies": max_copies, "group": group}
     question = {"pods": [pod.document for pod in manifests], **counted, **nodes_of(**nodes)}
     total = client.get("/v1/nodes", {"limit": 1})["total"] if sys.stderr.isatty() else None
-    *answers, last = ask(client, "/v1/capacity", question, manifests, total=total, **nodes)
+    *answers, last = ask(client, "/v1/capacity", question, manifests, shows_progress=True, total=total, **nodes)
     show(client.output, {**last, "nodes": answers}, CapacityReply, capacity_table)
     end(of_counts(last["summary"]), wanted=exit_code)
