@@ -1,27 +1,29 @@
 """Answers any question: from the bytes of its body to the bytes of the reply. Pure, and may take long."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from extender.answers.capacity import capacity_document, capacity_lines, plan_lines, read_capacity, read_plan
-from extender.answers.defragment import defragment_documents
-from extender.answers.make_room import make_room_documents
+from extender.answers.capacity import CapacityReply, CapacityRequest, PlanRequest, capacity_documents, plan_documents
+from extender.answers.defragment import DefragmentReply, DefragmentRequest, defragment_documents
+from extender.answers.finding import ProgressLine
+from extender.answers.make_room import MakeRoomReply, MakeRoomRequest, make_room_documents
 from extender.answers.question import Asked, PastCall, QuestionKind
-from extender.answers.resize_check import resize_check_documents
-from extender.answers.restart_check import restart_check_documents
-from extender.answers.rightsize import rightsize_documents
+from extender.answers.resize_check import ResizeCheckReply, ResizeCheckRequest, resize_check_documents
+from extender.answers.restart_check import RestartCheckReply, RestartCheckRequest, restart_check_documents
+from extender.answers.rightsize import RightsizeReply, RightsizeRequest, rightsize_documents
 from extender.answers.snapshot import Snapshot
-from extender.answers.tune import tune_documents
-from extender.answers.what_if import what_if_document
+from extender.answers.tune import TuneReply, TuneRequest, tune_documents
+from extender.answers.what_if import WhatIfReply, WhatIfRequest, what_if_documents
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
 from extender.replay.alignment import alignment_of_outcomes
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import SHAPE_UID
+from extender.wire.questions import Question
 from extender.wire.replies import ReplyBody
 from extender.wire.verdicts import Verdict, explained
 
@@ -31,18 +33,41 @@ BATCH: Final = 16
 MAX_PIECE_BYTES: Final = 1 << 18
 """Maximum size of a piece, which is copied between processes and sockets in one step."""
 
-ADVICE: Final[Mapping[QuestionKind, Callable[[Asked, Snapshot, Judge], Iterator[ReplyBody]]]] = {
-    QuestionKind.RESIZE_CHECK: resize_check_documents,
-    QuestionKind.RESTART_CHECK: restart_check_documents,
-    QuestionKind.MAKE_ROOM: make_room_documents,
-    QuestionKind.DEFRAGMENT: defragment_documents,
-    QuestionKind.TUNE: tune_documents,
-    QuestionKind.RIGHTSIZE: rightsize_documents,
-}
-"""The last document is the answer. Those before it have only `progress`.
 
-Reading a document may raise WireError or UnknownNodeError.
-"""
+class AskedRoute(NamedTuple):
+    """One question, its reply, and what answers it.
+
+    `documents`: the last one is the answer, and those before it have only `progress`. Where the caller asks for lines,
+    the answer to capacity and to plan is all of them. Reading a document may raise WireError or UnknownNodeError.
+    `reply` None: the answer is always lines; `lines` False: it never is.
+    """
+
+    kind: QuestionKind
+    question: type[Question]
+    reply: type[ReplyBody] | None
+    documents: Callable[[Asked, Snapshot, Judge], Iterator[ReplyBody]]
+    tag: str = "advice"
+    lines: bool = True
+
+    @property
+    def path(self) -> str:
+        """The route's path."""
+        return f"/v1/advice/{self.kind.value}" if self.tag == "advice" else f"/v1/{self.kind.value}"
+
+
+_ROUTES: Final = (
+    AskedRoute(QuestionKind.WHAT_IF, WhatIfRequest, WhatIfReply, what_if_documents, tag="what-if", lines=False),
+    AskedRoute(QuestionKind.CAPACITY, CapacityRequest, CapacityReply, capacity_documents, tag="what-if"),
+    AskedRoute(QuestionKind.PLAN, PlanRequest, None, plan_documents, tag="what-if"),
+    AskedRoute(QuestionKind.RESIZE_CHECK, ResizeCheckRequest, ResizeCheckReply, resize_check_documents),
+    AskedRoute(QuestionKind.RESTART_CHECK, RestartCheckRequest, RestartCheckReply, restart_check_documents),
+    AskedRoute(QuestionKind.MAKE_ROOM, MakeRoomRequest, MakeRoomReply, make_room_documents),
+    AskedRoute(QuestionKind.DEFRAGMENT, DefragmentRequest, DefragmentReply, defragment_documents),
+    AskedRoute(QuestionKind.TUNE, TuneRequest, TuneReply, tune_documents),
+    AskedRoute(QuestionKind.RIGHTSIZE, RightsizeRequest, RightsizeReply, rightsize_documents),
+)
+TABLE: Final = {route.kind: route for route in _ROUTES}
+"""The questions of people. That about a past call has no route."""
 
 
 def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
@@ -52,21 +77,10 @@ def answer(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[bytes]:
         WireError: the question is malformed.
         UnknownNodeError: it names a node without a report.
     """
-    if asked.kind is QuestionKind.WHAT_IF:
-        return _whole(what_if_document(asked, snapshot, judge))
-    if asked.kind is QuestionKind.CAPACITY:
-        capacity, subjects = read_capacity(asked, snapshot, judge)
-        if asked.lines:
-            return _batches(capacity_lines(capacity, subjects))
-        return _whole(capacity_document(capacity, subjects))
-    if asked.kind is QuestionKind.PLAN:
-        plan, entries, all_or_nothing = read_plan(asked, snapshot, judge)
-        return _batches(plan_lines(plan, entries, all_or_nothing=all_or_nothing))
-    if asked.kind in ADVICE:
-        documents = ADVICE[asked.kind](asked, snapshot, judge)
-        return map(_line, documents) if asked.lines else _whole(deque(documents, maxlen=1)[0])
-    assert asked.past is not None
-    return _whole(_past_verdict(asked.past))
+    if asked.past is not None:
+        return _whole(_past_verdict(asked.past))
+    documents = TABLE[asked.kind].documents(asked, snapshot, judge)
+    return _batches(documents) if asked.lines else _whole(deque(documents, maxlen=1)[0])
 
 
 def _past_verdict(past: PastCall) -> Verdict:
@@ -83,17 +97,13 @@ def _whole(document: ReplyBody) -> Iterator[bytes]:
         yield body[start : start + MAX_PIECE_BYTES]
 
 
-def _line(document: ReplyBody) -> bytes:
-    return msgspec.json.encode(document) + b"\n"
-
-
 def _batches(documents: Iterable[ReplyBody]) -> Iterator[bytes]:
-    """The documents as lines: one by one at first, then in groups."""
+    """The documents as lines: one by one at first, then in groups. Progress is not held back."""
     batch: list[bytes] = []
     sent = 0
     for document in documents:
-        batch.append(_line(document))
-        if sent < SINGLE_LINES or len(batch) >= BATCH:
+        batch.append(msgspec.json.encode(document) + b"\n")
+        if sent < SINGLE_LINES or len(batch) >= BATCH or isinstance(document, ProgressLine):
             yield b"".join(batch)
             sent += len(batch)
             batch = []

@@ -155,8 +155,8 @@ class PlanEnd(ReplyBody):
     summary: Annotated[PlanSummary, about("Totals over all pods.")]
 
 
-def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capacity, list[Subject]]:
-    """Read a `CapacityRequest`. Raises WireError or UnknownNodeError."""
+def capacity_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
+    """One document for each node, then one with the summary; or one `CapacityReply`."""
     document = read_question(asked)
     parts, nodes = manifests_of(asked, document, "pods")
     if parts:
@@ -166,48 +166,20 @@ def read_capacity(asked: Asked, snapshot: Snapshot, judge: Judge) -> tuple[Capac
     mix = [workload_of(asked, pod, path) for pod, path in zip(question.pods, paths, strict=True)]
     subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
     subjects += made_subjects(snapshot, question.hypothetical)
-    return Capacity(mix, judge, question.max_copies, question.group), subjects
+    yield from counted(Capacity(mix, judge, question.max_copies, question.group), subjects, lines=asked.lines)
 
 
-def read_plan(
-    asked: Asked, snapshot: Snapshot, judge: Judge
-) -> tuple[PlacementPlan, list[tuple[PodWorkload, int]], bool]:
-    """Read a `PlanRequest`: the plan, its workloads with the number of copies, and `all_or_nothing`.
-
-    Raises:
-        WireError: it is malformed or too large.
-        UnknownNodeError: it names a node without a report.
-    """
-    document = read_question(asked)
-    parts, nodes = manifests_of(asked, document, "pods")
-    if parts:
-        pods = [{"pod": part.document} for part in parts]
-        document = {"pods": pods, "nodes": nodes, "all_or_nothing": asked.all_or_nothing}
-    question = parse_question(PlanRequest, document)
-    paths = [part.path for part in parts] or [f"pods[{i}].pod" for i in range(len(question.pods))]
-    entries = entries_of(asked, question.pods, paths)
-    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
-    _check_size(entries, len(subjects) + len(question.hypothetical))
-    subjects += made_subjects(snapshot, question.hypothetical)
-    return PlacementPlan(subjects, judge), entries, question.all_or_nothing
-
-
-def capacity_document(capacity: Capacity, subjects: Sequence[Subject]) -> CapacityReply:
-    """The whole reply."""
-    rooms = list(capacity.rooms(subjects))
-    return CapacityReply(
-        summary=_summary(capacity, rooms, all_notes(capacity.mix, subjects)),
-        nodes=[_room(capacity, room) for room in rooms],
-    )
-
-
-def capacity_lines(capacity: Capacity, subjects: Sequence[Subject]) -> Iterator[NodeCapacity | CapacityEnd]:
-    """One document per node, then one with the summary."""
-    rooms = []
+def counted(capacity: Capacity, subjects: Sequence[Subject], *, lines: bool) -> Iterator[ReplyBody]:
+    """The documents of one question, *lines*: each as soon as it is known."""
+    rooms: list[NodeRoom] = []
+    shown: list[NodeCapacity] = []
     for room in capacity.rooms(subjects):
         rooms.append(room)
-        yield _room(capacity, room)
-    yield CapacityEnd(summary=_summary(capacity, rooms, all_notes(capacity.mix, subjects)))
+        shown.append(_room(capacity, room))
+        if lines:
+            yield shown[-1]
+    summary = _summary(capacity, rooms, all_notes(capacity.mix, subjects))
+    yield CapacityEnd(summary=summary) if lines else CapacityReply(summary=summary, nodes=shown)
 
 
 def _room(capacity: Capacity, room: NodeRoom) -> NodeCapacity:
@@ -263,13 +235,29 @@ def _check_size(entries: Sequence[tuple[PodWorkload, int]], nodes: int) -> None:
         raise WireError("pods", f"{pods} pods on {nodes} nodes are too many for one plan; split it")
 
 
-def plan_lines(
-    plan: PlacementPlan, entries: Sequence[tuple[PodWorkload, int]], *, all_or_nothing: bool = False
-) -> Iterator[PlannedPod | PlanEnd]:
-    """One document per pod, then one with the summary.
+def plan_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
+    """One document for each pod, then one with the summary.
 
-    With *all_or_nothing* nothing is sent before all pods have been placed. At most `MAX_PLANNED_PODS` are kept.
+    With `all_or_nothing` nothing is sent before all pods have been placed. At most `MAX_PLANNED_PODS` are kept.
     """
+    document = read_question(asked)
+    parts, nodes = manifests_of(asked, document, "pods")
+    if parts:
+        pods = [{"pod": part.document} for part in parts]
+        document = {"pods": pods, "nodes": nodes, "all_or_nothing": asked.all_or_nothing}
+    question = parse_question(PlanRequest, document)
+    paths = [part.path for part in parts] or [f"pods[{i}].pod" for i in range(len(question.pods))]
+    entries = entries_of(asked, question.pods, paths)
+    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
+    _check_size(entries, len(subjects) + len(question.hypothetical))
+    subjects += made_subjects(snapshot, question.hypothetical)
+    plan = PlacementPlan(subjects, judge)
+    yield from _planned(plan, entries, all_or_nothing=question.all_or_nothing)
+
+
+def _planned(
+    plan: PlacementPlan, entries: Sequence[tuple[PodWorkload, int]], *, all_or_nothing: bool
+) -> Iterator[ReplyBody]:
     found: Iterable[PlannedPod] = plan.run(entries)
     held_back = 0
     if all_or_nothing:

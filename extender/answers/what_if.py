@@ -1,7 +1,7 @@
 """The reply to what-if: what each node would do with a pod, with placements and reasons."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 from msgspec import UNSET, UnsetType
@@ -125,8 +125,8 @@ class WhatIfReply(ReplyBody):
     ] = UNSET
 
 
-def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> WhatIfReply:
-    """The `WhatIfReply`; raises WireError or UnknownNodeError."""
+def what_if_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
+    """One `WhatIfReply`."""
     document = read_question(asked)
     path = "pod"
     parts, nodes = manifests_of(asked, document, "pod")
@@ -143,7 +143,7 @@ def what_if_document(asked: Asked, snapshot: Snapshot, judge: Judge) -> WhatIfRe
     left_out = 0
     if question.explain or asked.explain:
         stories, left_out = _stories(workload.pod, answers)
-    return WhatIfReply(
+    yield WhatIfReply(
         pod=pod_summary(workload),
         summary=_summary(answers),
         nodes=[

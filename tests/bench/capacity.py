@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from extender.answers.capacity import capacity_document
+from extender.answers.capacity import counted
 from extender.cluster.node_class import ClassTable
 from extender.questions.capacity import Capacity
 from extender.questions.node_context import NodeContext
@@ -73,7 +73,7 @@ def _measure(subjects: Sequence[Subject], pods: Sequence[object]) -> tuple[float
     judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
     started = time.process_time()
     capacity = Capacity([workload_from_json(pod) for pod in pods], judge, 1000)
-    reply = msgspec.json.encode(capacity_document(capacity, subjects))
+    reply = [msgspec.json.encode(document) for document in counted(capacity, subjects, lines=False)]
     seconds = time.process_time() - started
     assert reply
     copies = sum(room.copies for room in capacity.rooms(subjects))

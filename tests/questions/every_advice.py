@@ -5,7 +5,7 @@ import sys
 import orjson
 from starlette.testclient import TestClient
 
-from extender.answers.answering import ADVICE, answer
+from extender.answers.answering import answer
 from extender.answers.question import Asked, QuestionKind
 from extender.answers.snapshot import Snapshot
 from extender.app import make_app, make_service
@@ -52,8 +52,8 @@ def main() -> None:
         for node in _nodes():
             client.put(f"/v1/nodes/{node.name}/report", json=_report(node)).raise_for_status()
         snapshot = Snapshot.of(list(service.known.nodes), service.surroundings)
-    for kind in ADVICE:
-        asked = Asked(kind=kind, body=orjson.dumps(QUESTIONS[kind]), media_type="application/json")
+    for kind, question in QUESTIONS.items():
+        asked = Asked(kind=kind, body=orjson.dumps(question), media_type="application/json")
         sys.stdout.buffer.write(b"".join(answer(asked, snapshot, judge())) + b"\n")
 
 

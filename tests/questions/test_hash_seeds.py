@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 
-from extender.answers.answering import ADVICE
+from extender.answers.answering import TABLE
 
+ADVICE = [kind for kind, route in TABLE.items() if route.tag == "advice"]
 HASH_SEEDS = ("1", "4")
 
 
