@@ -8,6 +8,7 @@ or scheduler is one more entry there.
 A value that is not understood is not an error of the document: the pod is then judged by itself.
 """
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -48,15 +49,10 @@ class Convention(Struct, frozen=True):
     maker: tuple[str, str] = ("", "")
 
 
-class _Known(Struct, frozen=True):
-    conventions: tuple[Convention, ...]
-    roles: tuple[str, ...]
-    apis: dict[str, tuple[str, str]]
-
-
-_KNOWN: Final = msgspec.toml.decode(files("extender.wire").joinpath("groups.toml").read_bytes(), type=_Known)
-CONVENTIONS: Final = _KNOWN.conventions
-APIS: Final[Mapping[str, tuple[str, str]]] = _KNOWN.apis
+_READ: Final = tomllib.loads(files("extender.wire").joinpath("groups.toml").read_text())
+CONVENTIONS: Final = msgspec.convert(_READ["conventions"], tuple[Convention, ...])
+ROLES: Final = tuple(_READ["roles"])
+APIS: Final[Mapping[str, tuple[str, str]]] = {api: (kind, resource) for api, (kind, resource) in _READ["apis"].items()}
 """Kind of the group and resource, by group and version of the API."""
 RAY_TYPE: Final = "ray.io/node-type"
 RAY_HEAD: Final = "headgroupspec"
@@ -152,7 +148,7 @@ def group_of(manifest: Json, namespace: str = "") -> Group | None:
 def _role(labels: Json) -> str:
     if labels.get(RAY_TYPE) == "head":
         return RAY_HEAD
-    return LWS_ROLES[labels[LWS_WORKER] != "0"] if LWS_WORKER in labels else _first(labels, _KNOWN.roles).lower()
+    return LWS_ROLES[labels[LWS_WORKER] != "0"] if LWS_WORKER in labels else _first(labels, ROLES).lower()
 
 
 def _named(labels: Json, annotations: Json, spec: Json) -> tuple[str, str, Convention | None] | None:

@@ -302,7 +302,7 @@ def test_a_configuration_that_no_node_has_is_too_large() -> None:
         ({"config": {"pinCPU": True, "reservedResources": {"cpu": 1}, "spreadPods": True}}, "'spreadPods'"),
         (
             {"config": {"reservedResources": {"cpu": "1"}, "cpuClasses": [{"name": "a", "newKey": 1}]}},
-            "'cpuClasses.newKey'",
+            "'cpuClasses[0].newKey'",
         ),
         ({"doubts": ["the plugin has not confirmed default"]}, "not confirmed default"),
     ],
