@@ -1,23 +1,23 @@
 """All settings of the service, from the environment (`NUMA_EXTENDER_…`). Flags of the command line take precedence.
 
-Each field states its unit, what its default means, and the reason for it. A variable with an empty value counts as
-unset.
+A variable with an empty value counts as unset.
 """
 
 import difflib
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from importlib.resources import files
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from extender.config.cluster import ClusterSettings
-from extender.config.leadership import LeadershipSettings
-from extender.config.questions import QuestionSettings
-from extender.config.security import SecuritySettings, is_loopback
+from extender.identity import NAME_KINDS, AccessScope
 from extender.scheduling.judgement import Action, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights
 from extender.wire.groups import apis_of
@@ -33,103 +33,140 @@ BINDING_SHARE = 0.4
 """Share of `lease_seconds` for one binding: what a leader still has (2/3) if the last renewal was two attempts ago."""
 
 
-class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSettings):
-    """All settings of one extender."""
+class Settings(BaseSettings):
+    """All settings of one extender. `settings.toml` has the unit, what the default means, and the reason for it."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
 
-    port: int = Field(default=9600, ge=0, le=65535, description="TCP port. 0: any free port.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Lines below this level are not logged."
-    )
+    # Questions of people
+    node_metrics: int = Field(default=0, ge=0, le=5000)
+    question_workers: int = Field(default=2, ge=0, le=64)
+    question_seconds: float = Field(default=60.0, gt=0)
+    max_waiting_questions: int = Field(default=8, ge=0)
+    question_wait_seconds: float = Field(default=30.0, gt=0)
+    max_question_bytes: int = Field(default=256 << 20, ge=32 << 20)
 
-    strategy: str = Field(
-        default="least-numa-fragmentation",
-        description="How prioritize scores nodes that admit the pod; see docs/strategies.md.",
-    )
-    resource_weights: str = Field(
-        default="",
-        description="Weight of each resource in all strategies but least-numa: `cpu=2,vendor.example/gpu=10`, "
-        "0 to 100, 0 ignores it. Resources that are not named have weight 1.",
-    )
-    unknown_nodes: Literal[Action.PASS, Action.REFUSE] = Field(
-        default=Action.PASS,
-        description="A node without a usable report. `pass`, with score 0: nodes are not excluded while exporters roll "
-        "out, or where a node needs no alignment. Use `refuse` where every node must be known.",
-    )
-    stale_nodes: Action = Field(
-        default=Action.REPLAY,
-        description="A node without a message for `stale_after_seconds`. `replay`: use its last state, at half the "
-        "score.",
-    )
-    possible_nodes: Literal[Action.PASS, Action.REFUSE] = Field(
-        default=Action.REFUSE,
-        description="A node where the kubelet's random choice of devices decides, or the order in which pods come and "
-        "go. Refused, because an admission is promised only where it is certain.",
-    )
-    degraded_nodes: Action = Field(
-        default=Action.REPLAY,
-        description="A node with counts per NUMA node only (NodeResourceTopology objects of other programs). "
-        "`replay`: refused where the counts prove that its kubelet must refuse, offered at half the score elsewhere.",
-    )
-    nri_annotations: Literal[Action.PASS, Action.REFUSE] = Field(
-        default=Action.PASS,
-        description="A pod with a faulty annotation of the NRI topology-aware policy, such as an unknown key, on a "
-        "node with that policy. `pass`: notes of questions and `lint` name the fault, and the policy ignores the "
-        "annotation. What the policy would refuse, or what would end its process, is refused anyway.",
-    )
-    newer_kubelets: Action = Field(
-        default=Action.REPLAY,
-        description="A node whose kubelet is newer than the newest that this version knows. `replay`: use the rules of "
-        "the newest known one. `pass`: score the node by them but never refuse it, until the extender is upgraded. "
-        "`refuse`: not offered to pods that need alignment.",
-    )
-    kubelet_switches: str = Field(
-        default="",
-        description="Fixes that the kubelets of this cluster carry before the minor that brings them, such as "
-        "`distribute_inside_hint,spread_by_topology`; docs/kubernetes-versions.md lists them. `NAME=false` is a fix "
-        "that they lack. The `NUMA_RULES` of a node's exporter take precedence. Empty: kubelets behave as their "
-        "minor version does.",
-    )
-    warm_up_seconds: float = Field(
-        default=0.0,
-        ge=0,
-        description="For this long after startup the service refuses pods that need alignment on nodes that have not "
-        "reported yet: after a restart, exporters report again with their next heartbeat (30 s). 60 in the manifests. "
-        "Off by default, so that a first try works at once.",
-    )
-    stale_after_seconds: float = Field(
-        default=120.0, gt=0, description="Exporters send every 30 s. 120 s allows for three lost messages and jitter."
-    )
-    preempt_seconds: float = Field(
-        default=1.0,
-        gt=0,
-        description="Time for choosing victims, over all candidates of a request. Undecided candidates are dropped. "
-        "Keep it below the `httpTimeout` of the scheduler (5 s unless set, 7 s in our recipes).",
-    )
-    failed_nodes_resolvable: bool = Field(
-        default=False,
-        description="Name nodes that refuse only for now in `FailedNodes`. Off: up to kube-scheduler 1.36 an "
-        "extender's refusal can never lead to preemption, and `FailedNodes` makes its dry run fail with an error.",
-    )
+    # Tasks that only one of several processes may do
+    lease: Literal["off", "on"] = "off"
+    lease_namespace: str = Field(default="numa-extender", min_length=1)
+    lease_name: str = Field(default="numa-extender", min_length=1)
+    lease_seconds: int = Field(default=7, ge=3)
+    own_url: str = ""
+    leader_ca_file: Path | None = None
+    leader_server_name: str = ""
+    leader_token_file: Path | None = None
+    standby_ready: bool = True
+    wake_up: bool = False
+    wake_up_seconds: float = Field(default=1.0, gt=0)
+    pod_events: Literal["off", "on"] = "off"
+    janitor: Literal["off", "dry-run", "on"] = "off"
+    janitor_after_seconds: float = Field(default=900.0, ge=60)
+    janitor_per_minute: float = Field(default=10.0, gt=0, le=600)
+    max_refused_pods: int = Field(default=10_000, ge=1)
+    refused_seconds: float = Field(default=600.0, gt=0)
 
-    max_scheduler_body_bytes: int = Field(
-        default=128 * MIB, ge=MIB, description="Filter and prioritize; 5,000 full Node objects are about 62 MB."
-    )
-    max_body_bytes: int = Field(
-        default=16 * MIB, ge=MIB, description="Every other request; the report of a large node is under 1 MB."
-    )
-    max_nodes: int = Field(default=20_000, ge=1, description="Reports of more nodes are refused, to limit memory.")
-    max_remembered_judgements: int = Field(
-        default=1_000_000,
-        ge=1000,
-        description="Cached verdicts by pod shape and node class; about 100 bytes each. A shape counts as one for each "
-        "100 bytes that it takes. If each of 5,000 nodes has a state of its own, the default is enough for 200 shapes.",
-    )
-    keep_alive_seconds: int = Field(
-        default=120, ge=91, description="Idle connections stay open longer than kube-scheduler keeps them (90 s)."
-    )
-    shutdown_seconds: int = Field(default=10, ge=0, description="Time for requests in progress after SIGTERM.")
+    # The API server, pods in flight, deadlines, the audit of predictions
+    kubernetes: Literal["off", "on"] = "off"
+    kubeconfig: Path | None = None
+    topologies: Literal["off", "on"] = "off"
+    namespace_demands: Literal["off", "on"] = "off"
+    dra: Literal["off", "on"] = "off"
+    sibling_labels: str = ""
+    gangs: Literal["off", "on"] = "off"
+    gang_apis: str = ""
+    gang_hold_seconds: float = Field(default=30.0, gt=0)
+    gang_rest_seconds: float = Field(default=60.0, ge=0)
+    gang_max_pods: int = Field(default=256, ge=2, le=4096)
+    node_profiles: Path | None = None
+    filter_seconds: float = Field(default=1.5, gt=0)
+    late_nodes: Literal["error", "refuse", "pass"] = "refuse"
+    barrier_seconds: float = Field(default=0.0, ge=0, le=1)
+    bind_seconds: float = Field(default=3.0, gt=0)
+    assume_seconds: float = Field(default=120.0, gt=0)
+    finish_seconds: float = Field(default=3.0, ge=0)
+    bind_wait_seconds: float = Field(default=3.0, ge=0)
+    hold_back_seconds: float = Field(default=10.0, ge=0)
+    young_node_seconds: float = Field(default=60.0, ge=0)
+    kubelet_start_seconds: float = Field(default=10.0, ge=0)
+    kubelet_down_seconds: float = Field(default=50.0, ge=0)
+    watch_silent_seconds: float = Field(default=150.0, gt=0)
+    max_remembered_pods: int = Field(default=50_000, ge=100)
+    leave_out_seconds: float = Field(default=30.0, ge=0)
+    placement_annotations: Literal["off", "on"] = "off"
+    audit_window: int = Field(default=20, ge=1, le=1000)
+    distrust_after: int = Field(default=0, ge=0)
+
+    # Identity, transport, limits, logs
+    host: str = "127.0.0.1"
+    insecure: bool = False
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    tls_client_ca_file: Path | None = None
+    tls_host: str = "0.0.0.0"  # noqa: S104 - with identity
+    tls_port: int = Field(default=9643, ge=0, le=65535)
+    scheduler_subjects: tuple[str, ...] = ("CN=system:kube-scheduler",)
+    loopback_scopes: frozenset[AccessScope] = frozenset({AccessScope.SCHEDULE, AccessScope.READ, AccessScope.METRICS})
+    token_audience: str = Field(default="numa-extender", min_length=1)
+    read_audiences: tuple[str, ...] = ()
+    review_grace_seconds: float = Field(default=900.0, ge=0)
+    report_rate: float = Field(default=5.0, gt=0)
+    read_rate: float = Field(default=20.0, gt=0)
+    refused_rate: float = Field(default=2.0, gt=0)
+    max_scheduler_calls: int = Field(default=64, ge=2)
+    max_reports_at_once: int = Field(default=64, ge=1)
+    max_questions_at_once: int = Field(default=16, ge=1)
+    max_buffered_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    max_connections: int = Field(default=8192, ge=16)
+    head_seconds: float = Field(default=10.0, gt=0)
+    body_seconds: float = Field(default=30.0, gt=0)
+    answer_seconds: float = Field(default=120.0, gt=0)
+    drain_seconds: float = Field(default=3.0, ge=0)
+    log_format: Literal["text", "json"] = "text"
+    tracing: Literal["off", "otlp"] = "off"
+
+    # Verbs, nodes and memory
+    port: int = Field(default=9600, ge=0, le=65535)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    strategy: str = "least-numa-fragmentation"
+    resource_weights: str = ""
+    unknown_nodes: Literal[Action.PASS, Action.REFUSE] = Action.PASS
+    stale_nodes: Action = Action.REPLAY
+    possible_nodes: Literal[Action.PASS, Action.REFUSE] = Action.REFUSE
+    degraded_nodes: Action = Action.REPLAY
+    nri_annotations: Literal[Action.PASS, Action.REFUSE] = Action.PASS
+    newer_kubelets: Action = Action.REPLAY
+    kubelet_switches: str = ""
+    warm_up_seconds: float = Field(default=0.0, ge=0)
+    stale_after_seconds: float = Field(default=120.0, gt=0)
+    preempt_seconds: float = Field(default=1.0, gt=0)
+    failed_nodes_resolvable: bool = False
+    max_scheduler_body_bytes: int = Field(default=128 * MIB, ge=MIB)
+    max_body_bytes: int = Field(default=16 * MIB, ge=MIB)
+    max_nodes: int = Field(default=20_000, ge=1)
+    max_remembered_judgements: int = Field(default=1_000_000, ge=1000)
+    keep_alive_seconds: int = Field(default=120, ge=91)
+    shutdown_seconds: int = Field(default=10, ge=0)
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Self:
+        if not self.insecure and not is_loopback(self.host):
+            raise ValueError(
+                f"host {self.host}: plain HTTP is for loopback only; use TLS there (tls_cert_file, tls_key_file, "
+                "tls_host), or allow every caller with insecure=true"
+            )
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_cert_file and tls_key_file must be set together")
+        if self.tls_client_ca_file is not None and self.tls_cert_file is None:
+            raise ValueError("tls_client_ca_file needs tls_cert_file: client certificates need TLS")
+        for subject in self.scheduler_subjects:
+            if not subject.startswith(NAME_KINDS) or subject.endswith("="):
+                raise ValueError(f"scheduler_subjects: {subject!r} must begin with one of {', '.join(NAME_KINDS)}")
+        return self
+
+    @property
+    def watches(self) -> bool:
+        """Whether there is an API server to watch."""
+        return self.kubernetes == "on" or self.kubeconfig is not None
 
     @model_validator(mode="after")
     def _leader_ends_in_time(self) -> Self:
@@ -210,6 +247,10 @@ class Settings(SecuritySettings, ClusterSettings, LeadershipSettings, QuestionSe
         )
 
 
+for _name, _text in tomllib.loads(files("extender.config").joinpath("settings.toml").read_text()).items():
+    Settings.model_fields[_name].description = _text
+
+
 def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     """Environment variables that look like settings of this program but are not, with the most similar setting.
 
@@ -225,3 +266,11 @@ def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
         near = difflib.get_close_matches(upper, known, n=1, cutoff=0.8 if is_ours else 0.9)
         if near or is_ours:
             yield name, near[0] if near else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether listening on *host* is reachable from this machine or pod only."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from extender.bounded import BoundedMap
-from extender.config.security import SecuritySettings
+from extender.config.settings import Settings
 from extender.identity import AccessScope
 
 MAX_CALLERS: Final = 20_000
@@ -84,7 +84,7 @@ class BodyBudget:
 class Limits:
     """All limits of one service."""
 
-    def __init__(self, settings: SecuritySettings, clock: Callable[[], float]) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
         others = BodyBudget(settings.max_buffered_bytes)
         self.bodies: Final = dict.fromkeys(AccessScope, others) | {
             AccessScope.SCHEDULE: BodyBudget(settings.max_buffered_bytes)

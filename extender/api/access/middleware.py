@@ -29,7 +29,7 @@ from extender.api.access.browsers import foreign
 from extender.api.access.limits import BodyBudget, LimitError, Limits
 from extender.api.access.routes import UnlistedRouteError, need_of
 from extender.api.http.problems import problem
-from extender.config.security import SecuritySettings
+from extender.config.settings import Settings
 from extender.identity import (
     EVERYTHING,
     AccessScope,
@@ -59,7 +59,7 @@ class AccessMiddleware:
         self,
         app: ASGIApp,
         *,
-        settings: SecuritySettings,
+        settings: Settings,
         authority: Authority,
         limits: Limits,
         metrics: Metrics,
