@@ -173,25 +173,6 @@ def _encoded(result: ExtenderFilterResult) -> bytes:
     return orjson.dumps(asdict(result), default=asdict)
 
 
-EXAMPLE_POD: Final[KubernetesObject] = {
-    "metadata": {"name": "solver-0", "namespace": "default", "uid": "0d6f2c1e-7a2b-4f0e-9b59-0a3b6f3c9e11"},
-    "spec": {
-        "containers": [
-            {
-                "name": "app",
-                "image": "registry.example/solver:1",
-                "resources": {
-                    "requests": {"cpu": "8", "memory": "16Gi", "vendor.example/gpu": "1"},
-                    "limits": {"cpu": "8", "memory": "16Gi", "vendor.example/gpu": "1"},
-                },
-            }
-        ]
-    },
-    "status": {"phase": "Pending", "qosClass": "Guaranteed"},
-}
-"""A pod for the OpenAPI document's examples."""
-
-
 _Name = Annotated[str, Meta(min_length=1, max_length=253)]
 _UID = Annotated[
     str, Meta(min_length=1, max_length=128, description="A pod recreated under the same name has another UID.")
