@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from extender.answers.alignments import alignment_counts
 from extender.answers.notes import all_notes
 from extender.answers.question import Asked
 from extender.answers.reading import (
@@ -29,6 +28,7 @@ from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.questions import Question, Workload
 from extender.wire.replies import ReplyBody, about
+from extender.wire.verdicts import alignment_counts
 from extender.wire.workloads import PodWorkload
 
 MAX_MIX: Final = 64

@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 import yaml
 
-from extender.answers.alignments import alignment_counts
 from extender.answers.capacity import MAX_PLANNED_PODS, PlannedWorkload, entries_of
 from extender.answers.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
@@ -23,6 +22,7 @@ from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.wire.questions import Question
 from extender.wire.replies import Notes, ReplyBody, about
+from extender.wire.verdicts import alignment_counts
 
 MAX_FRONT: Final = 6
 """How many configurations of the front are listed."""

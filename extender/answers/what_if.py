@@ -7,7 +7,6 @@ from typing import Annotated, Final
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from extender.answers.alignments import alignment_counts
 from extender.answers.claims import claim_notes
 from extender.answers.explanation import Explanation, explanation_of
 from extender.answers.notes import node_notes
@@ -34,7 +33,15 @@ from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.questions import Question, Workload
 from extender.wire.replies import ReplyBody, about
-from extender.wire.verdicts import AlignedNUMA, AlignmentCertain, AlignmentName, Verdict, alignment_fields, explained
+from extender.wire.verdicts import (
+    AlignedNUMA,
+    AlignmentCertain,
+    AlignmentName,
+    Verdict,
+    alignment_counts,
+    alignment_fields,
+    explained,
+)
 from extender.wire.workloads import PodWorkload
 
 MAX_EXPLAINED: Final = 24

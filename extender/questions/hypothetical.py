@@ -38,24 +38,11 @@ from extender.wire.feature_gates import start_fault, unknown_gates
 from extender.wire.parsing import check_switches
 from extender.wire.questions import HypotheticalNode
 from extender.wire.reports import read_report
-from extender.wire.scenarios import Devices, devices_from_json, kubelet_config_from_json
+from extender.wire.scenarios import CONFIG_FIELDS, Devices, devices_from_json, kubelet_config_from_json
 from extender.wire.workloads import workload_from_json
 
 MAX_UNKNOWN_GATES: Final = 8
 FindLive = Callable[[str], Subject | None]
-_CONFIG_FIELDS: Final = (
-    "cpuManagerPolicy",
-    "cpuManagerPolicyOptions",
-    "memoryManagerPolicy",
-    "reservedMemory",
-    "topologyManagerPolicy",
-    "topologyManagerScope",
-    "topologyManagerPolicyOptions",
-    "reservedSystemCPUs",
-    "featureGates",
-    "reservation",
-)
-"""Fields of KubeletConfiguration that admission depends on."""
 
 
 def attributes_of(field: str) -> tuple[str, ...]:
@@ -194,9 +181,9 @@ def _of_report(node: HypotheticalNode, path: str) -> _Base:
 
 def _known_fields(node: HypotheticalNode, path: str) -> None:
     for name in node.kubelet:
-        if name not in _CONFIG_FIELDS:
+        if name not in CONFIG_FIELDS:
             raise WireError(
-                f"{path}.kubelet.{name[:64]}", f"not a field that is replayed; these are: {', '.join(_CONFIG_FIELDS)}"
+                f"{path}.kubelet.{name[:64]}", f"not a field that is replayed; these are: {', '.join(CONFIG_FIELDS)}"
             )
 
 

@@ -5,7 +5,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 import msgspec
@@ -40,6 +40,8 @@ MAX_TEXT: Final = 4096
 """Characters of the id of a device, or of a policy."""
 _BINARY_UNITS: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
+CONFIG_FIELDS: Final = tuple(each.name for each in fields(ReportedKubeletConfig))
+"""Fields of KubeletConfiguration that admission depends on, and `reservation`."""
 Devices = dict[str, dict[str, Device]]
 Json = Mapping[str, object]
 

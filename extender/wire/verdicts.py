@@ -8,9 +8,10 @@ Rules of this file
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, TypedDict
+from typing import Annotated, Any
 
 from msgspec import UNSET, UnsetType, to_builtins
+from msgspec.structs import asdict
 
 from extender.kubelet.sets import format_list, iter_bits
 from extender.kubelet.state import Block
@@ -138,24 +139,11 @@ class Verdict(ReplyBody):
     refused_by: Annotated[RefusedBy | UnsetType, about("Only if the pod is refused.")] = UNSET
 
 
-class AlignmentFields(TypedDict):
-    """The fields of a reply that say how a pod is aligned."""
-
-    alignment: Alignment | None
-    alignment_certain: bool
-    numa: list[int]
-
-
-class _VerdictFields(AlignmentFields):
-    certainty: Certainty
-    caveats: list[str]
-
-
 def verdict_to_json(verdict: KubeletVerdict) -> dict[str, object]:
     """The kubelet's answer, in the form of `expect` in scenario files, and of `numa-extender replay`."""
     if isinstance(verdict, Rejected):
         return {"admit": False, "reason": verdict.reason.value, "message": verdict.message, "containers": {}}
-    containers = {name: HeldResources(**_held(placement)) for name, placement in verdict.placements.items()}
+    containers = {name: _held(placement) for name, placement in verdict.placements.items()}
     return {"admit": True, "reason": "", "message": "", "containers": to_builtins(containers)}
 
 
@@ -181,22 +169,14 @@ def memory_blocks(blocks: Iterable[Block]) -> list[MemoryBlock]:
     return [MemoryBlock(numa=list(iter_bits(each.mask)), type=each.type, size=each.size) for each in blocks]
 
 
-class _HeldFields(TypedDict):
-    cpus: str
-    affinity: list[int] | None
-    preferred: bool
-    memory: list[MemoryBlock]
-    devices: dict[str, list[str]]
-
-
-def _held(placement: Placement) -> _HeldFields:
-    return {
-        "cpus": format_list(placement.cpus),
-        "affinity": None if placement.affinity is None else list(iter_bits(placement.affinity)),
-        "preferred": placement.preferred,
-        "memory": memory_blocks(placement.memory),
-        "devices": {resource: list(ids) for resource, ids in sorted(placement.devices.items())},
-    }
+def _held(placement: Placement) -> HeldResources:
+    return HeldResources(
+        cpus=format_list(placement.cpus),
+        affinity=None if placement.affinity is None else list(iter_bits(placement.affinity)),
+        preferred=placement.preferred,
+        memory=memory_blocks(placement.memory),
+        devices={resource: list(ids) for resource, ids in sorted(placement.devices.items())},
+    )
 
 
 def container_placements(
@@ -206,7 +186,7 @@ def container_placements(
     spreads = {} if alignment is None else alignment.containers
     return {
         name: ContainerPlacement(
-            **_held(placement),
+            **asdict(_held(placement)),
             alignment=spreads.get(name, NOTHING).alignment,
             numa=list(iter_bits(spreads.get(name, NOTHING).numa)),
             random=sorted(placement.devices_random),
@@ -215,24 +195,22 @@ def container_placements(
     }
 
 
-def alignment_fields(alignment: PodAlignment | None) -> AlignmentFields:
-    """None: the pod is not admitted, or the verdict is unknown."""
+def alignment_fields(alignment: PodAlignment | None) -> dict[str, Any]:
+    """The fields of a reply that say how a pod is aligned. None: it is not admitted, or the verdict is unknown."""
     if alignment is None:
         return {"alignment": None, "alignment_certain": True, "numa": []}
-    return {
-        "alignment": alignment.alignment,
-        "alignment_certain": alignment.certain,
-        "numa": list(iter_bits(alignment.numa)),
-    }
+    numa = list(iter_bits(alignment.numa))
+    return {"alignment": alignment.alignment, "alignment_certain": alignment.certain, "numa": numa}
+
+
+def alignment_counts(counts: Mapping[Alignment, int]) -> dict[str, int]:
+    """The fields of a reply for pods or nodes by alignment."""
+    return {alignment.value.replace("-", "_"): counts.get(alignment, 0) for alignment in Alignment}
 
 
 def explained(verdict: KubeletVerdict, alignment: PodAlignment | None) -> Verdict:
     """A verdict for people. *alignment*: of an admitted pod."""
-    common: _VerdictFields = {
-        "certainty": verdict.certainty,
-        "caveats": list(verdict.caveats),
-        **alignment_fields(alignment),
-    }
+    common = {"certainty": verdict.certainty, "caveats": list(verdict.caveats), **alignment_fields(alignment)}
     if isinstance(verdict, Admitted):
         return Verdict(
             admit=True,
