@@ -11,11 +11,8 @@ from extender.answers.question import Asked
 from extender.answers.reading import (
     HypotheticalNodes,
     NodeNames,
-    live_subjects,
-    made_subjects,
-    manifests_of,
-    parse_question,
-    read_question,
+    pods_question_of,
+    subjects_asked,
     workload_of,
 )
 from extender.answers.snapshot import Snapshot
@@ -157,15 +154,10 @@ class PlanEnd(ReplyBody):
 
 def capacity_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """One document for each node, then one with the summary; or one `CapacityReply`."""
-    document = read_question(asked)
-    parts, nodes = manifests_of(asked, document, "pods")
-    if parts:
-        document = {"pods": [part.document for part in parts], "nodes": nodes, "max_copies": asked.max_copies}
-    question = parse_question(CapacityRequest, document)
-    paths = [part.path for part in parts] or [f"pods[{i}]" for i in range(len(question.pods))]
+    question, paths = pods_question_of(asked, CapacityRequest, "pods", list)
+    paths = paths or [f"pods[{i}]" for i in range(len(question.pods))]
     mix = [workload_of(asked, pod, path) for pod, path in zip(question.pods, paths, strict=True)]
-    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
-    subjects += made_subjects(snapshot, question.hypothetical)
+    subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
     yield from counted(Capacity(mix, judge, question.max_copies, question.group), subjects, lines=asked.lines)
 
 
@@ -229,30 +221,18 @@ def entries_of(asked: Asked, listed: Sequence[PlannedWorkload], paths: Sequence[
     return entries
 
 
-def _check_size(entries: Sequence[tuple[PodWorkload, int]], nodes: int) -> None:
-    pods = sum(copies for _, copies in entries)
-    if pods * nodes > MAX_PLACED:
-        raise WireError("pods", f"{pods} pods on {nodes} nodes are too many for one plan; split it")
-
-
 def plan_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """One document for each pod, then one with the summary.
 
     With `all_or_nothing` nothing is sent before all pods have been placed. At most `MAX_PLANNED_PODS` are kept.
     """
-    document = read_question(asked)
-    parts, nodes = manifests_of(asked, document, "pods")
-    if parts:
-        pods = [{"pod": part.document} for part in parts]
-        document = {"pods": pods, "nodes": nodes, "all_or_nothing": asked.all_or_nothing}
-    question = parse_question(PlanRequest, document)
-    paths = [part.path for part in parts] or [f"pods[{i}].pod" for i in range(len(question.pods))]
-    entries = entries_of(asked, question.pods, paths)
-    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
-    _check_size(entries, len(subjects) + len(question.hypothetical))
-    subjects += made_subjects(snapshot, question.hypothetical)
-    plan = PlacementPlan(subjects, judge)
-    yield from _planned(plan, entries, all_or_nothing=question.all_or_nothing)
+    question, paths = pods_question_of(asked, PlanRequest, "pods", lambda pods: [{"pod": pod} for pod in pods])
+    entries = entries_of(asked, question.pods, paths or [f"pods[{i}].pod" for i in range(len(question.pods))])
+    subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
+    pods = sum(copies for _, copies in entries)
+    if pods * len(subjects) > MAX_PLACED:
+        raise WireError("pods", f"{pods} pods on {len(subjects)} nodes are too many for one plan; split it")
+    yield from _planned(PlacementPlan(subjects, judge), entries, all_or_nothing=question.all_or_nothing)
 
 
 def _planned(

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
+from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, limits_of, progress, subjects_of
 from extender.answers.make_room import EvictedPod, evicted, eviction_objects
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
-from extender.answers.reading import LiveNodes, parse_question, read_question, workload_of
+from extender.answers.reading import LiveNodes, question_of, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
@@ -48,7 +48,7 @@ class DefragmentReply(ReplyBody):
 
 def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `DefragmentReply`."""
-    question = parse_question(DefragmentRequest, read_question(asked))
+    question = question_of(asked, DefragmentRequest)
     workload = workload_of(asked, question.pod, "pod")
     subjects = subjects_of(snapshot, question.nodes)
     evictions = Evictions(
@@ -83,11 +83,8 @@ def _left_out(search: Defragment) -> Iterator[str]:
     nodes = len(search.evictions.subjects)
     if search.nodes_left_out:
         yield f"{plural(search.nodes_left_out, 'node')} of {nodes + search.nodes_left_out} left out of all numbers"
-    if search.evictions.is_partial:
-        yield "some nodes have too many pods, or pods too many other nodes, to try every choice"
+    yield from limits_of(search.evictions, MAX_TRIALS)
     if search.is_late:
         yield f"the time was over: {search.nodes_searched} of {plural(nodes, 'node')} were searched; {OUT_OF_TIME}"
     elif search.nodes_searched < nodes:
         yield f"{search.nodes_searched} of {plural(nodes, 'node')} were searched, those with the most free CPUs first"
-    elif search.evictions.trials_left <= 0:
-        yield f"the search ended after {MAX_TRIALS:,} tries; ask about fewer nodes"

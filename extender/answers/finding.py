@@ -6,6 +6,7 @@ from typing import Final
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.verdict import Provider
+from extender.questions.evictions import Evictions
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.subjects import Subject
 from extender.wire.errors import WireError, shown
@@ -57,6 +58,14 @@ def progress(done: int, of: int) -> Iterator[ReplyBody]:
     """A document of progress if it is time for one: at most `MAX_PROGRESS` for one question."""
     if done % (-(-of // MAX_PROGRESS) or 1) == 0:
         yield ProgressLine(progress=Progress(done=done, of=of))
+
+
+def limits_of(evictions: Evictions, max_trials: int) -> Iterator[str]:
+    """Which limits ended a search for evictions, or left choices out."""
+    if evictions.trials_left <= 0:
+        yield f"the search ended after {max_trials:,} tries; ask about fewer nodes"
+    if evictions.is_partial:
+        yield "some nodes have too many pods, or pods too many other nodes, to try every choice"
 
 
 def placed_by_kubelet(subjects: Sequence[Subject]) -> tuple[list[Subject], list[str]]:

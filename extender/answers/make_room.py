@@ -8,11 +8,11 @@ from typing import Annotated, Final, Literal
 
 import yaml
 
-from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, progress, subjects_of
+from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, limits_of, progress, subjects_of
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
-from extender.answers.reading import Names, parse_question, read_question, workload_of
+from extender.answers.reading import Names, question_of, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.sets import iter_bits
@@ -96,7 +96,7 @@ class MakeRoomReply(ReplyBody):
 
 def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `MakeRoomReply`."""
-    question = parse_question(MakeRoomRequest, read_question(asked))
+    question = question_of(asked, MakeRoomRequest)
     workload = workload_of(asked, question.pod, "pod")
     spec = _spec(question.pod)
     subjects = subjects_of(snapshot, None)
@@ -121,7 +121,8 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
                 notes.append(f"the time was over after {done} of {room.steps} searches of nodes; {OUT_OF_TIME}")
                 break
         plans = _best(plans)
-    incomplete = list(_incomplete(evictions, is_late=asked.spent() > MAX_SHARE))
+    incomplete = [f"the search ended early; {OUT_OF_TIME}"] if asked.spent() > MAX_SHARE else []
+    incomplete += limits_of(evictions, MAX_TRIALS)
     is_now = bool(plans) and plans[0].eviction is None
     yield MakeRoomReply(
         pod=pod_summary(workload),
@@ -132,15 +133,6 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
         blocked=[] if plans else list(_blocked(room, evictions)),
         notes=[*notes, *incomplete],
     )
-
-
-def _incomplete(evictions: Evictions, *, is_late: bool) -> Iterator[str]:
-    if is_late:
-        yield f"the search ended early; {OUT_OF_TIME}"
-    if evictions.trials_left <= 0:
-        yield f"the search ended after {MAX_TRIALS:,} tries; ask about fewer nodes"
-    if evictions.is_partial:
-        yield "some nodes have too many pods, or pods too many other nodes, to try every choice"
 
 
 def _blocked(room: MakeRoom, evictions: Evictions) -> Iterator[str]:

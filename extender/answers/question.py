@@ -49,8 +49,8 @@ class PastCall:
 class Asked:
     """One question.
 
-    `body` and `media_type` as received, not parsed. `node`, `explain`, `compact`, `max_copies` and `all_or_nothing` are
-    query parameters: they apply if the body is a bare manifest, `explain` and `compact` always. `lines`: one JSON
+    `body` and `media_type` as received, not parsed. `options`: fields of the question from query parameters; they apply
+    if the body is a bare manifest, `explain` always. `compact`: nodes with equal answers are grouped. `lines`: one JSON
     document a line, sent as soon as it is known. `past` is set for `QuestionKind.PAST` only. `demands` are those that
     namespaces state for their pods. `budgets` is set for `EVICTING` only; None: budgets are not watched. `spent`: the
     share of its time that is over, from 0 to 1; long searches end before it is 1, with what they have.
@@ -59,11 +59,8 @@ class Asked:
     kind: QuestionKind
     body: bytes = b""
     media_type: str = ""
-    node: tuple[str, ...] | None = None
-    explain: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
     compact: bool = False
-    max_copies: int = 1000
-    all_or_nothing: bool = False
     lines: bool = False
     past: PastCall | None = None
     demands: Mapping[str, Demand] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 A bare manifest is a question too. Then the options are query parameters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Final, TypeVar
 
@@ -17,9 +17,9 @@ from extender.questions.subjects import Subject
 from extender.replay.pod import NO_DEMAND
 from extender.wire.documents import read_documents
 from extender.wire.parsing import converted
-from extender.wire.questions import HypotheticalNode, Question
+from extender.wire.questions import HypotheticalNode, Manifest, Question
 from extender.wire.replies import about
-from extender.wire.workloads import BundlePart, PodWorkload, bundle_of, workload_from_json
+from extender.wire.workloads import PodWorkload, bundle_of, workload_from_json
 
 Q = TypeVar("Q", bound=Question)
 MAX_NODES: Final = 20_000
@@ -34,29 +34,33 @@ HypotheticalNodes = Annotated[
 ]
 
 
-def is_manifest(document: object, key: str) -> bool:
-    """Whether the document is a bare Kubernetes object and not a question (which has *key*)."""
-    return isinstance(document, dict) and key not in document and bool({"kind", "spec"} & document.keys())
+def question_of(asked: Asked, kind: type[Q]) -> Q:
+    """The question in the body. Raises WireError for the first error."""
+    return converted(_document(asked), kind, "")
 
 
-def read_question(asked: Asked) -> object:
+def pods_question_of(
+    asked: Asked, kind: type[Q], key: str, entry_of: Callable[[Sequence[Manifest]], object]
+) -> tuple[Q, list[str]]:
+    """The question in the body, and the paths of the workloads that are the body; none if it is a question.
+
+    A bare Kubernetes object has no *key*. *entry_of*: what stands for these workloads in *key*.
+
+    Raises:
+        WireError: for the first error, also if a list has no workload.
+    """
+    document = _document(asked)
+    if not isinstance(document, dict) or key in document or not {"kind", "spec"} & document.keys():
+        return converted(document, kind, ""), []
+    parts = bundle_of([document]).parts
+    entry = entry_of([part.document for part in parts])
+    return converted({**asked.options, key: entry}, kind, ""), [part.path for part in parts]
+
+
+def _document(asked: Asked) -> object:
     """The document of a question. Several documents become one list, as `kubectl get` prints it."""
     documents = read_documents(asked.body, asked.media_type)
     return documents[0] if len(documents) == 1 else {"kind": "List", "items": documents}
-
-
-def manifests_of(asked: Asked, document: object, key: str) -> tuple[Sequence[BundlePart], list[str] | None]:
-    """The workloads of a bare manifest, or of a list of them, and the nodes to ask about; none of a question.
-
-    A question has *key*. Raises WireError if a list has no workload.
-    """
-    parts = bundle_of([document]).parts if is_manifest(document, key) else ()
-    return parts, None if asked.node is None else list(asked.node)
-
-
-def parse_question(kind: type[Q], document: object) -> Q:
-    """The question in the document. Raises WireError for the first error."""
-    return converted(document, kind, "")
 
 
 def workload_of(asked: Asked, document: object, path: str) -> PodWorkload:
@@ -65,19 +69,17 @@ def workload_of(asked: Asked, document: object, path: str) -> PodWorkload:
     return replace(workload, pod=with_default(workload.pod, asked.demands.get(workload.namespace, NO_DEMAND)))
 
 
-def live_subjects(
+def subjects_asked(
     snapshot: Snapshot, names: Sequence[str] | None, hypothetical: Sequence[HypotheticalNode]
 ) -> list[Subject]:
-    """The live nodes of a question: in the order of the request, without repeats.
+    """The nodes of a question: live ones in the order of *names*, without repeats, then hypothetical ones.
 
-    *names* None: all of them by name, unless there are hypothetical nodes.
+    *names* None: all live ones by name, unless there are hypothetical nodes.
 
     Raises:
-        UnknownNodeError: one of them has no report.
+        UnknownNodeError: a live node has no report.
+        WireError: a hypothetical node is not possible.
     """
-    return [] if names is None and hypothetical else snapshot.subjects(names)
-
-
-def made_subjects(snapshot: Snapshot, hypothetical: Sequence[HypotheticalNode]) -> list[Subject]:
-    """The hypothetical nodes of a question. Raises WireError if one is not possible."""
-    return [build(node, f"hypothetical[{i}]", i + 1, snapshot.find) for i, node in enumerate(hypothetical)]
+    live = [] if names is None and hypothetical else snapshot.subjects(names)
+    made = (build(node, f"hypothetical[{i}]", i + 1, snapshot.find) for i, node in enumerate(hypothetical))
+    return [*live, *made]

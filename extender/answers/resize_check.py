@@ -8,7 +8,7 @@ from extender.answers.finding import blind_spots, find_pod
 from extender.answers.notes import all_notes
 from extender.answers.placements import PodPlacement, placement_of
 from extender.answers.question import Asked
-from extender.answers.reading import parse_question, read_question
+from extender.answers.reading import question_of
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.resize import ResizeResult
 from extender.kubelet.sets import format_list
@@ -65,7 +65,7 @@ class ResizeCheckReply(ReplyBody):
 
 def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """One `ResizeCheckReply`."""
-    question = parse_question(ResizeCheckRequest, read_question(asked))
+    question = question_of(asked, ResizeCheckRequest)
     texts = {"cpu": question.cpu, "memory": question.memory}
     amounts = {name: parse_milli(text, name) for name, text in texts.items() if text is not None}
     if not amounts:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from extender.answers.finding import OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import LiveNodes, parse_question, read_question
+from extender.answers.reading import LiveNodes, question_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
@@ -118,7 +118,7 @@ class RestartCheckReply(ReplyBody):
 
 def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `RestartCheckReply`."""
-    question = parse_question(RestartCheckRequest, read_question(asked))
+    question = question_of(asked, RestartCheckRequest)
     change = HypotheticalNode(
         copy_of="", kubelet_version=question.kubelet_version, kubelet=question.kubelet, rules=question.rules
     )

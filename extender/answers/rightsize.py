@@ -6,7 +6,7 @@ from typing import Annotated
 
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import LiveNodes, parse_question, read_question
+from extender.answers.reading import LiveNodes, question_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.questions.rightsize import MAX_SHAPES, Rightsize, RightsizeSuggestion, Rightsizing
@@ -33,7 +33,7 @@ class RightsizeReply(ReplyBody):
 
 def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `RightsizeReply`."""
-    question = parse_question(RightsizeRequest, read_question(asked))
+    question = question_of(asked, RightsizeRequest)
     subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
     search = Rightsize(subjects, judge)
     found: list[Rightsizing] = []

@@ -9,7 +9,7 @@ import yaml
 from extender.answers.capacity import MAX_PLANNED_PODS, PlannedWorkload, entries_of
 from extender.answers.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import LiveNodes, parse_question, read_question
+from extender.answers.reading import LiveNodes, question_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
@@ -115,7 +115,7 @@ class TuneReply(ReplyBody):
 def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """Progress, then one `TuneReply`."""
     del judge  # no scheduler chooses here
-    question = parse_question(TuneRequest, read_question(asked))
+    question = question_of(asked, TuneRequest)
     entries = entries_of(asked, question.pods, [f"pods[{i}].pod" for i in range(len(question.pods))])
     pods = [workload for workload, copies in entries for _ in range(copies)] if question.pods else None
     subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))

@@ -15,11 +15,8 @@ from extender.answers.question import Asked
 from extender.answers.reading import (
     HypotheticalNodes,
     NodeNames,
-    live_subjects,
-    made_subjects,
-    manifests_of,
-    parse_question,
-    read_question,
+    pods_question_of,
+    subjects_asked,
     workload_of,
 )
 from extender.answers.snapshot import Snapshot
@@ -31,7 +28,7 @@ from extender.questions.what_if import NodeWhatIf, Outcome, what_if
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
-from extender.wire.questions import Question, Workload
+from extender.wire.questions import Manifest, Question, Workload
 from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import (
     AlignedNUMA,
@@ -134,21 +131,13 @@ class WhatIfReply(ReplyBody):
 
 def what_if_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """One `WhatIfReply`."""
-    document = read_question(asked)
-    path = "pod"
-    parts, nodes = manifests_of(asked, document, "pod")
-    if len(parts) > 1:
-        raise WireError("", f"one workload is expected, not {len(parts)}: send one at a time, or use plan")
-    for part in parts:
-        path, document = part.path, {"pod": part.document, "nodes": nodes}
-    question = parse_question(WhatIfRequest, document)
-    workload = workload_of(asked, question.pod, path)
-    subjects = live_subjects(snapshot, question.nodes, question.hypothetical)
-    subjects += made_subjects(snapshot, question.hypothetical)
+    question, paths = pods_question_of(asked, WhatIfRequest, "pod", _only_one)
+    workload = workload_of(asked, question.pod, *(paths or ["pod"]))
+    subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
     answers = what_if(workload, subjects, judge)
     stories: dict[str, AdmissionStory] = {}
     left_out = 0
-    if question.explain or asked.explain:
+    if question.explain or asked.options.get("explain"):
         stories, left_out = _stories(workload.pod, answers)
     yield WhatIfReply(
         pod=pod_summary(workload),
@@ -161,6 +150,12 @@ def what_if_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterato
         explanations_left_out=left_out,
         groups=_groups(answers) if asked.compact else UNSET,
     )
+
+
+def _only_one(pods: Sequence[Manifest]) -> Manifest:
+    if len(pods) != 1:
+        raise WireError("", f"one workload is expected, not {len(pods)}: send one at a time, or use plan")
+    return pods[0]
 
 
 def _groups(answers: Sequence[NodeWhatIf]) -> list[AnswerGroup]:

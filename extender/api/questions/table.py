@@ -20,7 +20,7 @@ from extender.api.service import Service
 from extender.questions.plan import PlannedPod
 
 Options = Mapping[str, Any]
-"""Fields of `Asked` from query parameters."""
+"""Fields of the question from query parameters, and `compact`."""
 
 
 def _what_if_options(
@@ -31,20 +31,20 @@ def _what_if_options(
         bool, Query(description="Group equal answers in `groups`; `nodes` has explained nodes only.")
     ] = False,
 ) -> Options:
-    return {"node": node and tuple(node), "explain": explain, "compact": compact}
+    return {"nodes": node, "explain": explain, "compact": compact}
 
 
 def _capacity_options(
     node: NodeQuery = None,
     max_copies: Annotated[int, Query(ge=1, le=MAX_COPIES, description="As in the body.")] = 1000,
 ) -> Options:
-    return {"node": node and tuple(node), "max_copies": max_copies}
+    return {"nodes": node, "max_copies": max_copies}
 
 
 def _plan_options(
     node: NodeQuery = None, *, all_or_nothing: Annotated[bool, Query(description="As in the body.")] = False
 ) -> Options:
-    return {"node": node and tuple(node), "all_or_nothing": all_or_nothing}
+    return {"nodes": node, "all_or_nothing": all_or_nothing}
 
 
 def _no_options() -> Options:
@@ -124,7 +124,8 @@ def _endpoint(
             body=await read_body(request, service.settings.max_body_bytes),
             media_type=request.headers.get("content-type", ""),
             lines=route.reply is None or (route.lines and NDJSON in request.headers.get("accept", "")),
-            **options,
+            compact=options.get("compact", False),
+            options={name: value for name, value in options.items() if name != "compact"},
         )
         return await answered(request, questions, asked)
 
