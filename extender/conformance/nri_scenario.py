@@ -12,7 +12,7 @@ from extender.kubelet.sets import format_list
 from extender.kubelet.verdict import Certainty
 from extender.nri.books import Books, Grant
 from extender.nri.config import PolicyStartError
-from extender.nri.cpu_taking import CPUTopology, discover
+from extender.nri.cpu_allocator import CPUTopology, discover
 from extender.nri.events import (
     Node,
     NriOutcome,

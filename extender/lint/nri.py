@@ -13,7 +13,7 @@ from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
 from extender.nri.config import PolicyConfig, PolicyStartError
-from extender.nri.cpu_taking import discover
+from extender.nri.cpu_allocator import discover
 from extender.nri.events import set_up
 from extender.nri.globs import PatternError, regex_of
 from extender.nri.machine import CPU, DRAM, MemoryNode, NriMachine

@@ -9,8 +9,7 @@ from typing import Final
 
 from extender.kubelet.budget import Budget
 from extender.nri.config import CPUShare, PolicyConfig
-from extender.nri.cpu_allocator import take_cpus
-from extender.nri.cpu_taking import CPUTopology
+from extender.nri.cpu_allocator import CPUTopology, take_cpus
 from extender.nri.memory import MemoryBooks
 from extender.nri.objects import NriContainer, NriPod, QoS
 from extender.nri.pools import Pool, PoolTree

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.kubelet.sets import format_list
-from extender.nri.cpu_allocator import take_cpus
-from extender.nri.cpu_taking import CPUTopology
+from extender.nri.cpu_allocator import CPUTopology, take_cpus
 from extender.nri.machine import HIGH, LOW, NO_PRIORITY, NORMAL
 from extender.nri.text import parse_id_list
 

@@ -14,7 +14,7 @@ from typing import Final
 from extender.kubelet.budget import MAX_STEPS, Budget
 from extender.nri.books import Books, Grant, Setup
 from extender.nri.config import LEVELS, PolicyConfig, PolicyStartError, divide_cpus
-from extender.nri.cpu_taking import CPUTopology
+from extender.nri.cpu_allocator import CPUTopology
 from extender.nri.estimates import estimate, resized
 from extender.nri.globs import PatternError, regex_of
 from extender.nri.hints import container_hints

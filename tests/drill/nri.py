@@ -10,7 +10,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from extender.nri.cpu_taking import discover
+from extender.nri.cpu_allocator import discover
 from extender.nri.events import Node, create, remove, remove_pod, run_pod, set_up, start, stop
 from extender.wire.nri_reports import nri_machine
 from extender.wire.nri_scenarios import NriStep, config_from_json, container_of, pod_of

@@ -21,7 +21,7 @@ from extender.kube.feed import ClusterFeed
 from extender.kube.pods import PodDecoder
 from extender.kubelet.pod import Container, ContainerKind, QOSClass
 from extender.kubelet.sets import format_list
-from extender.nri.cpu_taking import discover
+from extender.nri.cpu_allocator import discover
 from extender.nri.events import Node, set_up, start
 from extender.nri.objects import QoS
 from extender.nri.observed import ObservedGrant, observe

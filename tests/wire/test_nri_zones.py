@@ -7,7 +7,7 @@ import pytest
 
 from extender.kubelet.sets import format_list
 from extender.nri.config import PolicyConfig
-from extender.nri.cpu_taking import discover
+from extender.nri.cpu_allocator import discover
 from extender.nri.events import set_up, start
 from extender.wire.errors import WireError
 from extender.wire.nrt import MAX_POOLS, counted, published_from_json

@@ -16,7 +16,7 @@ from extender.nri.admission import (
 )
 from extender.nri.comparison import explain_pools
 from extender.nri.config import LEVELS, PolicyConfig
-from extender.nri.cpu_taking import discover
+from extender.nri.cpu_allocator import discover
 from extender.nri.events import Node, set_up, start
 from extender.nri.objects import NriPod, QoS
 from extender.nri.pools import PoolRule

@@ -9,9 +9,8 @@ from extender.kubelet.budget import UNLIMITED, Budget, OutOfStepsError
 from extender.kubelet.sets import format_list, parse_list
 from extender.nri.books import Setup
 from extender.nri.config import PolicyConfig, PolicyStartError
-from extender.nri.cpu_allocator import take_cpus
+from extender.nri.cpu_allocator import discover, take_cpus
 from extender.nri.cpu_groups import compare
-from extender.nri.cpu_taking import discover
 from extender.nri.events import Node, NriOutcome, create, resize, run_pod, set_up, start, stop
 from extender.nri.expressions import Expression
 from extender.nri.globs import PatternError, glob_match

@@ -8,7 +8,7 @@ import pytest
 from extender.conformance.nri_scenario import check, run
 from extender.kubelet.sets import format_list
 from extender.nri.config import LEVELS
-from extender.nri.cpu_taking import discover
+from extender.nri.cpu_allocator import discover
 from extender.nri.events import set_up
 from extender.nri.pools import Pool
 from extender.wire.nri_scenarios import scenario_from_json
