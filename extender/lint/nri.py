@@ -15,8 +15,8 @@ from extender.lint.documents import Located
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_allocator import discover
 from extender.nri.events import set_up
-from extender.nri.globs import PatternError, regex_of
 from extender.nri.machine import CPU, DRAM, MemoryNode, NriMachine
+from extender.nri.text import PatternError, regex_of
 from extender.wire.errors import WireError
 from extender.wire.known_fields import NRI_OPTIONS
 from extender.wire.nri_annotations import FaultKind, annotation_faults

@@ -15,7 +15,6 @@ from extender.kubelet.budget import Budget
 from extender.nri.books import Grant
 from extender.nri.estimates import oom_score_adj, runtime_resources
 from extender.nri.events import NewContainer, Node, create, remove, run_pod, stop
-from extender.nri.machine import NriMachine
 from extender.nri.objects import NriPod
 from extender.nri.pinning import Pins
 from extender.nri.verdict import NriRefusal
@@ -115,10 +114,10 @@ def place_pod(node: Node, pod: NriPod, containers: Sequence[UnplacedContainer], 
     Raises:
         BudgetError: the replay takes more steps than *budget* has.
     """
-    machine = node.books.setup.topology.machine
+    total = node.books.setup.topology.machine.memory_total_bytes
     after, placed = run_pod(node, pod), list[PlacedContainer]()
     for container in in_order(containers):
-        new = new_container(pod, container, machine)
+        new = new_container(pod, container, total)
         after, outcome = create(after, new, budget)
         if outcome.grant is None or outcome.pins is None:
             reason = NriReason.ANNOTATION if outcome.refusal is None else _REASONS[outcome.refusal]
@@ -138,9 +137,8 @@ def in_order(containers: Sequence[UnplacedContainer]) -> list[UnplacedContainer]
     return sorted(containers, key=lambda c: c.kind is NriContainerKind.APP)
 
 
-def new_container(pod: NriPod, container: UnplacedContainer, machine: NriMachine) -> NewContainer:
-    """What a runtime would pass with the creation of *container*."""
-    total = machine.memory_total_bytes
+def new_container(pod: NriPod, container: UnplacedContainer, memory_total_bytes: int) -> NewContainer:
+    """What a runtime would pass with the creation of *container*. *memory_total_bytes*: MemTotal of the node."""
     return NewContainer(
         id=f"{pod.id}/{container.name}",
         pod_id=pod.id,
@@ -148,5 +146,5 @@ def new_container(pod: NriPod, container: UnplacedContainer, machine: NriMachine
         resources=runtime_resources(
             container.cpu_request_milli, container.cpu_limit_milli, container.memory_limit_bytes
         ),
-        oom_score_adj=oom_score_adj(pod.qos, container.memory_request_bytes, total),
+        oom_score_adj=oom_score_adj(pod.qos, container.memory_request_bytes, memory_total_bytes),
     )

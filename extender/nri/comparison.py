@@ -84,7 +84,7 @@ def explain_pools(node: Node, pod: NriPod, container: UnplacedContainer) -> tupl
     books = run_pod(node, pod).books.copy(Budget(MAX_STEPS))
     setup = books.setup
     machine = setup.topology.machine
-    object_ = container_of(books, pod, new_container(pod, container, machine))
+    object_ = container_of(books, pod, new_container(pod, container, machine.memory_total_bytes))
     types, cold_start_off = machine.memory_types, setup.cold_start_off
     request = new_request(pod, object_, setup.config, types, books.budget, cold_start_off=cold_start_off)
     if request.cpu_type is CPUType.PRESERVE or (request.cpu_type is CPUType.RESERVED and setup.tree.root.reserved):

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.kubelet.budget import Budget, BudgetError
-from extender.nri.admission import NriContainerKind, NriReason, UnplacedContainer
+from extender.nri.admission import NriContainerKind, NriReason, UnplacedContainer, in_order, new_container
 from extender.nri.config import PolicyConfig
-from extender.nri.estimates import estimate, oom_score_adj, runtime_resources
+from extender.nri.events import cached
 from extender.nri.machine import ALL_MEMORY
-from extender.nri.objects import NriContainer, NriPod
+from extender.nri.objects import NriPod
 from extender.nri.pools import PoolTree
 from extender.nri.requests import CPUType, Request, new_request
 from extender.nri.verdict import RefusalError
@@ -98,7 +98,7 @@ def refusal_by_pools(
     """The reason for which *pod* would not run, and the container that would be refused; None: nothing is proven."""
     budget = Budget(_STEPS)
     room, memory, at_root = counts.room(), counts.root.available_memory_bytes, counts.root.available_millicpu + 1
-    for container in sorted(containers, key=lambda c: c.kind is NriContainerKind.APP):
+    for container in in_order(containers):
         try:
             request = _request(counts, pod, container, budget)
         except RefusalError:
@@ -119,27 +119,8 @@ def refusal_by_pools(
 def _request(counts: NriCounts, pod: NriPod, container: UnplacedContainer, budget: Budget) -> Request:
     """The request of *container* as the policy reads it. Raises RefusalError and BudgetError."""
     total = counts.root.capacity_memory_bytes
-    runtime = runtime_resources(container.cpu_request_milli, container.cpu_limit_milli, container.memory_limit_bytes)
-    adjusted = oom_score_adj(pod.qos, container.memory_request_bytes, total)
-    return new_request(
-        pod,
-        NriContainer(
-            id="",
-            pod_id=pod.id,
-            name=container.name,
-            created=runtime,
-            oom_score_adj=adjusted,
-            requirements=pod.annotated_resources.get(container.name) or estimate(runtime, pod.qos, adjusted, total),
-            updates=None,
-            hints={},
-            full_name="",
-            labels={},
-        ),
-        counts.config or _MODEST,
-        counts.memory_types,
-        budget,
-        cold_start_off=True,
-    )
+    created = cached(pod, new_container(pod, container, total), total)
+    return new_request(pod, created, counts.config or _MODEST, counts.memory_types, budget, cold_start_off=True)
 
 
 def _shared_cpu(counts: NriCounts, request: Request) -> tuple[int, int]:

@@ -16,13 +16,13 @@ from extender.nri.books import Books, Grant, Setup
 from extender.nri.config import LEVELS, PolicyConfig, PolicyStartError, divide_cpus
 from extender.nri.cpu_allocator import CPUTopology
 from extender.nri.estimates import estimate, resized
-from extender.nri.globs import PatternError, regex_of
 from extender.nri.hints import container_hints
 from extender.nri.machine import PMEM
-from extender.nri.objects import ContainerDevice, NriContainer, NriPod, RuntimeResources
+from extender.nri.objects import NO_HINTS, ContainerDevice, NriContainer, NriHint, NriPod, RuntimeResources
 from extender.nri.pinning import Pins, Updates, apply_grant, update_shared, widen_memory
 from extender.nri.placing import place, release
 from extender.nri.pools import build_pools
+from extender.nri.text import PatternError, regex_of
 from extender.nri.verdict import NriRefusal, RefusalError
 
 _STEPS_OF_A_GRANT: Final = 3
@@ -153,8 +153,16 @@ def create(node: Node, new: NewContainer, budget: Budget | None = None) -> tuple
 
 
 def container_of(books: Books, pod: NriPod, new: NewContainer) -> NriContainer:
-    """*new* as the plugin's cache holds it."""
+    """*new* as the plugin's cache holds it, with its hints."""
     machine = books.setup.topology.machine
+    hints = container_hints(machine, pod, new.name, new.devices, books.budget, wildcard_rule=new.wildcard_rule)
+    return cached(pod, new, machine.memory_total_bytes, hints)
+
+
+def cached(
+    pod: NriPod, new: NewContainer, memory_total_bytes: int, hints: Mapping[str, NriHint] = NO_HINTS
+) -> NriContainer:
+    """*new* with the requests and limits that its annotation has, or that the plugin estimates."""
     annotated = pod.annotated_resources.get(new.name)
     return NriContainer(
         id=new.id,
@@ -162,9 +170,9 @@ def container_of(books: Books, pod: NriPod, new: NewContainer) -> NriContainer:
         name=new.name,
         created=new.resources,
         oom_score_adj=new.oom_score_adj,
-        requirements=annotated or estimate(new.resources, pod.qos, new.oom_score_adj, machine.memory_total_bytes),
+        requirements=annotated or estimate(new.resources, pod.qos, new.oom_score_adj, memory_total_bytes),
         updates=None,
-        hints=container_hints(machine, pod, new.name, new.devices, books.budget, wildcard_rule=new.wildcard_rule),
+        hints=hints,
         full_name=f"{pod.namespace}/{pod.name}/{new.name}",
         labels=new.labels,
     )

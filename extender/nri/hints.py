@@ -11,12 +11,13 @@ from typing import Final, TypeAlias
 
 from extender.kubelet.budget import Budget
 from extender.kubelet.sets import format_list, iter_bits
-from extender.nri.globs import PatternError, glob_match
 from extender.nri.machine import NriDevice, NriMachine
 from extender.nri.objects import ContainerDevice, NriHint, NriPod
 from extender.nri.pools import Pool, PoolKind, PoolTree
 from extender.nri.text import (
+    PatternError,
     as_texts,
+    glob_match,
     json_fields,
     parse_bool,
     parse_id_list,

@@ -133,6 +133,9 @@ class NriHint:
     sockets: str = ""
 
 
+NO_HINTS: Final[Mapping[str, NriHint]] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class NriPod:
     """A pod.

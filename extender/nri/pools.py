@@ -223,18 +223,13 @@ def _memory_of(machine: NriMachine, cpus: int) -> int:
 
 
 class PoolRule(Enum):
-    """Why a pool comes after the one that is used.
+    """Why a pool comes after the one that is used, in the order of comparison. `sentence`: what people read."""
 
-    `number`: its position in the order. `sentence`: what people read.
-    """
-
-    number: int
     sentence: str
 
     def __new__(cls, value: str, sentence: str) -> Self:  # noqa: D102 - of every Enum with attributes
         rule = object.__new__(cls)
         rule._value_ = value
-        rule.number = len(cls.__members__)
         rule.sentence = sentence
         return rule
 

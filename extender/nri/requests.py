@@ -10,10 +10,9 @@ from typing import Final
 
 from extender.kubelet.budget import Budget
 from extender.nri.config import LEVELS, PRIORITIES, PolicyConfig
-from extender.nri.globs import PatternError, glob_match
 from extender.nri.machine import ALL_MEMORY, DRAM, HBM, PMEM, PRESERVE_MEMORY
 from extender.nri.objects import NriContainer, NriPod, NriScope, QoS
-from extender.nri.text import as_texts, json_fields, parse_bool, parse_duration
+from extender.nri.text import PatternError, as_texts, glob_match, json_fields, parse_bool, parse_duration
 from extender.nri.verdict import NriRefusal, RefusalError
 
 UNLIMITED_CPU: Final = 2**63 - 1

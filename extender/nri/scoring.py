@@ -19,22 +19,11 @@ from extender.nri.requests import UNLIMITED_CPU, CPUType, Request, unlimited_bur
 MEMORY_PRIORITY = {QoS.BEST_EFFORT: BEST_EFFORT, QoS.BURSTABLE: BURSTABLE, QoS.GUARANTEED: GUARANTEED}
 
 _RULES: Final = tuple(PoolRule)
-_CPU: Final = PoolRule.CPU.number
-_ISOLATED: Final = PoolRule.ISOLATED.number
-_AFFINITY: Final = PoolRule.AFFINITY.number
-_HINTS: Final = PoolRule.HINTS.number
-_NO_MEMORY: Final = PoolRule.NO_MEMORY.number
-_MEMORY_TYPES: Final = PoolRule.MEMORY_TYPES.number
-_MEMORY_SIZE: Final = PoolRule.MEMORY_SIZE.number
-_CPU_LIMIT: Final = PoolRule.CPU_LIMIT.number
-_BURST_LEVEL: Final = PoolRule.BURST_LEVEL.number
-_MEMORY_NODES: Final = PoolRule.MEMORY_NODES.number
-_CPU_PRIORITY: Final = PoolRule.CPU_PRIORITY.number
-_DEPTH: Final = PoolRule.DEPTH.number
-_ISOLATED_LEFT: Final = PoolRule.ISOLATED_LEFT.number
-_CPU_LEFT: Final = PoolRule.CPU_LEFT.number
-_CONTAINERS: Final = PoolRule.CONTAINERS.number
-_ID: Final = PoolRule.ID.number
+(
+    _CPU, _ISOLATED, _AFFINITY, _HINTS, _NO_MEMORY, _MEMORY_TYPES, _MEMORY_SIZE, _CPU_LIMIT, _BURST_LEVEL,
+    _MEMORY_NODES, _CPU_PRIORITY, _DEPTH, _ISOLATED_LEFT, _CPU_LEFT, _CONTAINERS, _ID,
+) = range(1, len(_RULES))  # fmt: skip
+"""The positions of the rules in `PoolRule`, from `CPU` on."""
 _INSERTION_SORT = 12
 """Go's sort uses insertion sort for up to this many elements."""
 

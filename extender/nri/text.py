@@ -1,11 +1,16 @@
-"""Readers of the text forms that Go programs accept in annotations and settings.
+"""Readers of the text forms that Go programs accept in annotations and settings, and glob patterns.
 
 They follow Go's standard library and `k8s.io/utils/cpuset`, because the plugin reads the same text with them.
+
+Globs are decided as by `filepath.Match`, by way of regular expressions. Like Go, each part between two stars is taken
+at the first place where it fits, and never tried at a later one: it is an atomic group. A star matches no `/`, while a
+class may. Text beyond ASCII is matched by characters. Go lets a star end within a character, which is not followed.
 """
 
+import re
 from typing import Final
 
-from extender.kubelet.budget import remembered
+from extender.kubelet.budget import UNLIMITED, Budget, remembered
 
 MAX_ID: Final = 65_535
 """Limit on ids in a list, so that no annotation can create an enormous int. Larger ids count as one more."""
@@ -25,6 +30,18 @@ _NANOSECONDS: Final = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
+_NUMBER: Final = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(_NANOSECONDS)})"
+_DURATION: Final = re.compile(rf"([+-]?)(0|(?:{_NUMBER})+)", re.ASCII)
+_MAX_DURATION: Final = 100
+
+_STEPS_A_CHARACTER: Final = 2
+"""Of a pattern, which is remembered once it was read."""
+_STEPS_A_CHARACTER_OF_A_LONG_ONE: Final = 32
+_COMPARED_A_STEP: Final = 256
+"""This many comparisons take at most as long as a step. There are at most as many as the product of the lengths."""
+_LONG_PATTERN: Final = 256
+"""Characters of a pattern of which few are remembered."""
+_STAR: Final = "[^/]*"
 
 
 def as_text(value: object) -> str | None:
@@ -95,24 +112,90 @@ def parse_id_list(text: str) -> int | None:
 
 
 def parse_duration(text: str) -> int | None:
-    """The nanoseconds that Go's `time.ParseDuration` reads; None if it fails."""
-    sign = -1 if text[:1] == "-" else 1
-    rest = text[1:] if text[:1] in ("+", "-") else text
-    if rest == "0":
-        return 0
-    total, at = 0, 0
-    if not rest or len(rest) > 100:
+    """The nanoseconds that Go's `time.ParseDuration` reads, such as of `1h2.5s`; None if it fails."""
+    match = _DURATION.fullmatch(text[: _MAX_DURATION + 2])
+    if match is None or len(match[2]) > _MAX_DURATION:
         return None
-    while at < len(rest):
-        start = at
-        while at < len(rest) and (rest[at].isdigit() or rest[at] == "."):
-            at += 1
-        number, unit_start = rest[start:at], at
-        while at < len(rest) and not (rest[at].isdigit() or rest[at] == "."):
-            at += 1
-        scale = _NANOSECONDS.get(rest[unit_start:at])
+    total = 0
+    for number, unit in re.findall(_NUMBER, match[2]):
         whole, _, part = number.partition(".")
-        if scale is None or "." in part or not (whole or part) or not (whole + part).isascii():
-            return None
-        total += int(whole or "0") * scale + (int(part) * scale // 10 ** len(part) if part else 0)
-    return sign * total if total < 2**63 else None
+        total += int(whole or "0") * _NANOSECONDS[unit]
+        total += int(part or "0") * _NANOSECONDS[unit] // 10 ** len(part)
+    if total >= 2**63:
+        return None
+    return -total if match[1] == "-" else total
+
+
+class PatternError(ValueError):
+    """A glob pattern is malformed."""
+
+
+def glob_match(pattern: str, text: str, budget: Budget = UNLIMITED) -> bool:
+    """Whether *text* matches, as Go's `filepath.Match` decides.
+
+    Raises:
+        PatternError: the pattern is malformed.
+        BudgetError: matching can take more steps than *budget* has.
+    """
+    steps = _STEPS_A_CHARACTER if len(pattern) <= _LONG_PATTERN else _STEPS_A_CHARACTER_OF_A_LONG_ONE
+    budget.spend(1 + len(pattern) * steps + len(pattern) * len(text) // _COMPARED_A_STEP)
+    return _compiled(pattern).fullmatch(text) is not None
+
+
+@remembered(512, 16, lambda pattern: len(pattern) > _LONG_PATTERN)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(regex_of(pattern))
+
+
+def regex_of(pattern: str) -> str:
+    """The regular expression of a glob; raises PatternError."""
+    parts: list[list[str]] = [[]]
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "*":
+            parts.append([])
+            at += 1
+        elif char == "?":
+            parts[-1].append("[^/]")
+            at += 1
+        elif char == "[":
+            item, at = _char_class(pattern, at + 1)
+            parts[-1].append(item)
+        else:
+            literal, at = _literal(pattern, at, in_class=False)
+            parts[-1].append(re.escape(literal))
+    first, *others = map("".join, parts)
+    if not others:
+        return first
+    between = "".join(f"(?>{_STAR}?{part})" for part in others[:-1] if part)
+    return f"{first}{between}{_STAR}{others[-1]}"
+
+
+def _char_class(pattern: str, at: int) -> tuple[str, int]:
+    """The regular expression of a class, and where the pattern goes on; *at*: after its bracket."""
+    negated = pattern[at : at + 1] == "^"
+    at += negated
+    ranges: list[tuple[str, str]] = []
+    while pattern[at : at + 1] != "]" or not ranges:
+        low, at = _literal(pattern, at, in_class=True)
+        high = low
+        if pattern[at : at + 1] == "-":
+            high, at = _literal(pattern, at + 1, in_class=True)
+        ranges.append((low, high))
+    accepted = "".join(f"{re.escape(low)}-{re.escape(high)}" for low, high in ranges if low <= high)
+    if not accepted:
+        return r"[\s\S]" if negated else r"[^\s\S]", at + 1
+    return f"[{'^' if negated else ''}{accepted}]", at + 1
+
+
+def _literal(pattern: str, at: int, *, in_class: bool) -> tuple[str, int]:
+    if at >= len(pattern) or (in_class and pattern[at] in "-]"):
+        raise PatternError(pattern)
+    if pattern[at] == "\\":
+        at += 1
+        if at >= len(pattern):
+            raise PatternError(pattern)
+    if in_class and at + 1 >= len(pattern):
+        raise PatternError(pattern)
+    return pattern[at], at + 1

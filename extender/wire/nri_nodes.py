@@ -11,10 +11,10 @@ from typing import Final
 
 from extender.kubelet.budget import Shared
 from extender.kubelet.sets import parse_list
+from extender.nri.affinity import KUBELET_LABELS
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_allocator import discover
 from extender.nri.events import set_up
-from extender.nri.expressions import KUBELET_LABELS
 from extender.nri.machine import Cache, NriMachine
 from extender.nri.objects import QoS
 from extender.nri.observed import ObservedGrant, ObservedGrantError, observe

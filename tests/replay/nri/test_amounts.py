@@ -29,14 +29,14 @@ def policy_pod(spec: dict[str, Any], version: str = "v1.36.2") -> NriPodRequest:
 
 def amounts(pod: NriPodRequest) -> dict[str, RuntimeResources]:
     """What the runtime passes on of each container."""
-    return {each.name: new_container(pod.pod, each, MACHINE).resources for each in pod.containers}
+    return {each.name: new_container(pod.pod, each, MACHINE.memory_total_bytes).resources for each in pod.containers}
 
 
 def booked(pod: NriPodRequest) -> dict[str, int]:
     """The memory requests that the plugin makes of that, in thousandths of the machine's memory."""
     found, total = {}, MACHINE.memory_total_bytes
     for each in pod.containers:
-        new = new_container(pod.pod, each, MACHINE)
+        new = new_container(pod.pod, each, MACHINE.memory_total_bytes)
         requests = estimate(new.resources, pod.pod.qos, new.oom_score_adj, total).requests
         found[each.name] = round(requests.get("memory", 0) / total * 1000)
     return found

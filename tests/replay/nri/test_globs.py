@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from extender.kubelet.budget import Budget, OutOfStepsError
-from extender.nri.expressions import Expression
-from extender.nri.globs import glob_match
+from extender.nri.affinity import Expression
 from extender.nri.objects import NriContainer, QoS, RuntimeResources
+from extender.nri.text import glob_match
 from extender.wire.errors import WireError
 from extender.wire.nri_scenarios import MAX_GLOB, MAX_GLOBS, NriStep, config_from_json, pod_of
 

@@ -7,19 +7,18 @@ import pytest
 
 from extender.kubelet.budget import UNLIMITED, Budget, OutOfStepsError
 from extender.kubelet.sets import format_list, parse_list
+from extender.nri.affinity import Expression
 from extender.nri.books import Setup
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_allocator import discover, take_cpus
 from extender.nri.cpu_groups import compare
 from extender.nri.events import Node, NriOutcome, create, resize, run_pod, set_up, start, stop
-from extender.nri.expressions import Expression
-from extender.nri.globs import PatternError, glob_match
 from extender.nri.hints import container_hints
 from extender.nri.machine import DRAM, HIGH, LOW, PMEM, MemoryNode, NriMachine
 from extender.nri.memory import BEST_EFFORT, BURSTABLE, GUARANTEED, MemoryBooks
 from extender.nri.objects import ContainerDevice, NriPod, QoS
 from extender.nri.reconfigure import reconfigurations
-from extender.nri.text import parse_bool, parse_duration, parse_id_list, parse_int
+from extender.nri.text import PatternError, glob_match, parse_bool, parse_duration, parse_id_list, parse_int
 from extender.nri.verdict import NriRefusal
 from extender.wire.nri_scenarios import NriStep, config_from_json, container_of, pod_of, resources_of
 from tests.replay.nri.vectors import machine
