@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final
 
+from extender.bounded import TTLCache
 from extender.identity import (
     EVERYTHING,
     AccessScope,
@@ -30,7 +31,6 @@ from extender.kube.client import Requester, path_of
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.fields import mapping, text
 from extender.kube.reviews import Identity, Reviews, TokenRejected
-from extender.kube.ttl_cache import TTLCache
 
 GRANTS: Final = {
     AccessScope.REPORT: ("put", "/numa-extender/report"),

@@ -1,14 +1,22 @@
-"""The changes that a watch delivers, in batches, and the mirror that turns lists into changes.
+"""The changes that a watch delivers in batches, the mirror that makes them of lists, and their way to the event loop.
 
 The mirror is the only record of what the consumer has received. After a relist it compares and delivers the difference,
 so a consumer that applies every batch in order always equals the mirror.
+
+The loop's handler runs once per batch. The watch's thread waits for it before it reads on, so that a busy loop slows
+the stream down instead of queueing batches. A stopping application releases the thread at once. The thread waits on a
+`SimpleQueue`, which is one lock of the interpreter: a Future costs it more than decoding the event.
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+_POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +113,48 @@ def batches(changes: list[Change[T]], size: int) -> Iterable[Batch[T]]:
     last = max(len(changes) - 1, 0) // size
     for i in range(last + 1):
         yield Batch(tuple(changes[i * size : (i + 1) * size]), complete=i == last, listed=True)
+
+
+class LoopHandoff(Generic[T]):
+    """A `Deliver` for `Watch` that runs *handle* on *loop*. Created on the loop; called in the watch's thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, handle: Callable[[Batch[T]], None]) -> None:
+        self._loop, self._handle = loop, handle
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """Take no more batches and release a waiting thread. Call it before stopping the watch."""
+        self._closed.set()
+
+    def __call__(self, batch: Batch[T]) -> None:
+        """Run the handler on the loop and wait for it.
+
+        Raises:
+            ConsumerGoneError: `close` was called, or the loop has ended.
+            Exception: whatever the handler raised.
+        """
+        if self._closed.is_set():
+            raise ConsumerGoneError
+        done: SimpleQueue[Exception | None] = SimpleQueue()
+        try:
+            self._loop.call_soon_threadsafe(self._take, batch, done)
+        except RuntimeError as error:
+            raise ConsumerGoneError from error
+        while True:
+            try:
+                fault = done.get(timeout=_POLL_SECONDS)
+                break
+            except Empty:
+                if self._closed.is_set():
+                    raise ConsumerGoneError from None
+        if fault is not None:
+            raise fault
+
+    def _take(self, batch: Batch[T], done: SimpleQueue[Exception | None]) -> None:
+        """Runs on the loop."""
+        try:
+            self._handle(batch)
+        except Exception as error:  # noqa: BLE001 - it is raised again in the watch's thread
+            done.put(error)
+        else:
+            done.put(None)

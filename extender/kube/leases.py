@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, Final
 
 from extender.kube.client import JSON, Requester, path_of
@@ -72,41 +73,25 @@ class ObservedLease:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
-    """There is no lease: create it."""
+class Step(Enum):
+    """What a candidate does to the lease. `TAKE`: it has no holder or has expired; this is one more transition."""
+
+    CREATE = "create"
+    TAKE = "take"
+    RENEW = "renew"
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
-    """The lease has no holder or has expired: take it, with one more transition."""
+def decide(observed: ObservedLease | None, *, identity: str, now: float) -> Step | float:
+    """The next action of a candidate. *now*: the clock of `ObservedLease.since`.
 
-
-@dataclass(frozen=True, slots=True)
-class Renew:
-    """We hold it: renew it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Another candidate holds it, for at least this many seconds."""
-
-    seconds: float
-
-
-Step = Create | Take | Renew | Wait
-
-
-def decide(observed: ObservedLease | None, *, identity: str, now: float) -> Step:
-    """The next action of a candidate. *now*: the clock of `ObservedLease.since`."""
+    A number: another candidate holds the lease, for at least this many seconds.
+    """
     if observed is None:
-        return Create()
+        return Step.CREATE
     if observed.holder == identity:
-        return Renew()
+        return Step.RENEW
     left = observed.since + observed.duration_seconds - now
-    if not observed.holder or left <= 0:
-        return Take()
-    return Wait(left)
+    return Step.TAKE if not observed.holder or left <= 0 else left
 
 
 class Elector:
@@ -184,16 +169,13 @@ class Elector:
         began = self._clock()
         if not (self.leads and self._renewed()):
             self._read()
-            match decide(self._observed, identity=self._settings.identity, now=self._clock()):
-                case Wait(seconds):
-                    self._leads_until = float("-inf")
-                    return min(seconds, self._pause())
-                case Create():
-                    self._write("POST", self._spec(transitions=self._term + 1, acquired=True))
-                case Take():
-                    self._write("PUT", self._spec(transitions=self._term + 1, acquired=True))
-                case Renew():
-                    self._write("PUT", self._spec(transitions=self._term, acquired=False))
+            step = decide(self._observed, identity=self._settings.identity, now=self._clock())
+            if not isinstance(step, Step):
+                self._leads_until = float("-inf")
+                return min(step, self._pause())
+            is_new = step is not Step.RENEW
+            spec = self._spec(transitions=self._term + is_new, acquired=is_new)
+            self._write("POST" if step is Step.CREATE else "PUT", spec)
         if not self.leads:
             _log.info("%s leads %s, term %d", self._settings.identity, self._settings.name, self.term)
         self._leads_until = began + self._settings.renew_seconds

@@ -5,15 +5,13 @@ opens another stream at the last resourceVersion it has.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import orjson
 
-from extender.kube.errors import ApiError, KubeError, status_error
-from extender.kube.objects import read_head
-from extender.wire.parsing import repaired
+from extender.kube.errors import KubeError, status_error
+from extender.kube.objects import decoded
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """etcd refuses objects above 1.5 MiB. As JSON, with managed fields, the largest are a few times that."""
@@ -23,35 +21,14 @@ class BrokenStreamError(KubeError):
     """The stream contains something that is not a watch event."""
 
 
-@dataclass(frozen=True, slots=True)
-class Upsert:
-    """ADDED or MODIFIED: the object exists."""
+class WatchEvent(NamedTuple):
+    """`type`: ADDED or MODIFIED: the object exists; DELETED: `object` is its last state.
 
+    BOOKMARK: up to the resourceVersion of `object` nothing has changed except what was already sent.
+    """
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """DELETED: the last state of the object."""
-
-    object: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Bookmark:
-    """Up to this resourceVersion nothing has changed except what was already sent."""
-
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """ERROR: the server ends the stream. `error.expired` if it no longer has the history."""
-
-    error: ApiError
-
-
-WatchEvent = Upsert | Delete | Bookmark | Failure
 
 
 class LineReader:
@@ -85,12 +62,12 @@ class LineReader:
             self._rest.append(data)
 
 
-class _Event(msgspec.Struct):
+class _Line(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
 
-_EVENT: Final = msgspec.json.Decoder(_Event)
+_LINE: Final = msgspec.json.Decoder(_Line)
 
 
 def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:
@@ -98,39 +75,21 @@ def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:
 
     Raises:
         BrokenStreamError: a line is not a watch event.
+        ApiError: an ERROR, with which the server ends the stream; `expired` if it no longer has the history.
     """
     for line in lines:
-        event = _event(line)
-        body = bytes(event.object)
-        if not body.startswith(b"{"):
-            raise BrokenStreamError("a watch line is not a watch event")
-        match event.type:
-            case "ADDED" | "MODIFIED":
-                yield Upsert(body)
-            case "DELETED":
-                yield Delete(body)
-            case "BOOKMARK":
-                yield Bookmark(resource_version(read_head(body)))
-            case "ERROR":
-                yield Failure(_failure(body))
-
-
-def _event(line: bytes) -> _Event:
-    try:
-        return _EVENT.decode(line)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return _EVENT.decode(repaired(line))
-    except (ValueError, RecursionError) as error:
-        raise BrokenStreamError(f"a watch line is not a watch event: {error}") from error
-
-
-def _failure(body: bytes) -> ApiError:
-    try:
-        return status_error(orjson.loads(body))
-    except orjson.JSONDecodeError as error:
-        raise BrokenStreamError(f"a watch line is not a watch event: {error}") from error
+        try:
+            read = decoded(line, _LINE)
+            body = bytes(read.object)
+            if not body.startswith(b"{"):
+                raise BrokenStreamError("a watch line is not a watch event")
+            if read.type == "ERROR":
+                raise status_error(orjson.loads(body))
+        except (ValueError, RecursionError) as error:
+            raise BrokenStreamError(f"a watch line is not a watch event: {error}") from error
+        match read.type:
+            case "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK":
+                yield WatchEvent(read.type, body)
 
 
 def resource_version(value: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ Rules of this file
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from extender.wire.errors import WireError
 from extender.wire.parsing import MAX_CUTS, brackets, repaired
 
+T = TypeVar("T")
 _ITEMS: Final = re.compile(rb'"items"\s*:\s*\Z')
 
 Json = Mapping[str, Any]
@@ -126,14 +127,18 @@ def name_of(head: Json) -> ObjectName:
     return ObjectName(*(each if isinstance(each, str) else "" for each in (uid, namespace, name)))
 
 
+def decoded(raw: bytes | msgspec.Raw, reader: msgspec.json.Decoder[T]) -> T:
+    """What *reader* reads of the document, if need be of the repaired one. Raises ValueError, RecursionError."""
+    try:
+        return reader.decode(raw)
+    except (ValueError, RecursionError):
+        return reader.decode(repaired(bytes(raw)))
+
+
 def read_object(raw: bytes | msgspec.Raw, reader: Reader = OBJECT) -> Json:
     """The object's parts. Raises WireError."""
     try:
-        return _object(reader.decode(raw))
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return _object(reader.decode(repaired(bytes(raw))))
+        return _object(decoded(raw, reader))
     except (ValueError, RecursionError) as error:
         raise WireError("", str(error)) from error
 

@@ -21,10 +21,10 @@ from typing import Any, Final
 
 import orjson
 
+from extender.bounded import TTLCache
 from extender.kube.client import JSON, Requester
 from extender.kube.errors import KubeError
 from extender.kube.fields import mapping, text, texts
-from extender.kube.ttl_cache import TTLCache
 
 NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 POD_UID: Final = "authentication.kubernetes.io/pod-uid"

@@ -10,7 +10,7 @@ also enforce ourselves. A consumer that raises ends the watch for good (`status(
 agree and only a restart repairs that.
 
 Each object is read by itself, by the source's reader and by those of its consumers (`Source.check`). One that cannot be
-read, for whatever exception, is skipped: what was known of it stays until it is deleted. See `unread`.
+read, for whatever exception, is skipped: what was known of it stays until it is deleted. See `source`.
 
 Bytes alone are no progress. A watch makes progress with each list, page, event and bookmark that it has applied, and
 when the server accepts a stream, unless the last one ended with bytes that were none.
@@ -31,27 +31,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch, Change, ConsumerGoneError, Mirror, batches
 from extender.kube.client import KubeClient, SilentStreamError, Stream
 from extender.kube.errors import ApiError, KubeError, NoReplyError
 from extender.kube.lines import (
-    Bookmark,
     BrokenStreamError,
-    Delete,
-    Failure,
     LineReader,
-    Upsert,
     WatchEvent,
     parse_events,
     resource_version,
     went_back,
 )
 from extender.kube.objects import Page, read_head, read_page
-from extender.kube.source import ObjectReader, Source
-from extender.kube.unread import UnreadObject, UnreadObjects
+from extender.kube.source import ObjectReader, Source, UnreadObject, UnreadObjects
 from extender.observability.logs import FaultLog
 from extender.wire.errors import WireError
 
@@ -337,23 +332,17 @@ class Watch(Generic[T]):
 
     def _take(self, event: WatchEvent) -> Change[T] | None:
         """Apply one event to the mirror. Returns the change; None if no part that we keep has changed."""
-        entry: tuple[str, T] | None = None
-        head: Mapping[str, Any] = {}
-        match event:
-            case Failure(error):
-                raise error
-            case Bookmark(version):
-                pass
-            case Delete(raw):
-                version = resource_version(head := read_head(raw))
-            case Upsert(raw):
-                head, entry = self._reader.read(raw, self._mirror.values)
-                version = resource_version(head)
+        entry = None
+        if event.type in ("ADDED", "MODIFIED"):
+            head, entry = self._reader.read(event.object, self._mirror.values)
+        else:
+            head = read_head(event.object)
+        version = resource_version(head)
         if went_back(self._version, version):
             message = f"events of version {version} after {self._version}"
             raise ApiError(410, "Expired", f"the server has lost history: {message}")
         change = None
-        if isinstance(event, Delete):
+        if event.type == "DELETED":
             change = self._mirror.remove(self._reader.gone(head))
         elif entry is not None:
             change = self._mirror.upsert(*entry)

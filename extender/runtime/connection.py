@@ -17,10 +17,9 @@ from typing import Any, Final, TypeVar
 
 from extender.api.service import Feature, Service
 from extender.cluster.events import Watching
-from extender.kube.changes import Batch, Gone
+from extender.kube.changes import Batch, Gone, LoopHandoff
 from extender.kube.client import KubeClient, Requester
 from extender.kube.feed import ClusterFeed, Refused, read_shape
-from extender.kube.handoff import LoopHandoff
 from extender.kube.node_context import WatchedSurroundings, requests_of
 from extender.kube.nodes import NODES, NodeObject
 from extender.kube.pods import PODS, PodRecord

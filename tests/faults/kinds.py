@@ -20,8 +20,7 @@ import extender.kube
 from extender.features.groups.feed import sized_objects
 from extender.features.preemption.nominated import decode_nominated
 from extender.kube.pods import PodDecoder
-from extender.kube.source import ObjectReader, Source
-from extender.kube.unread import UnreadObjects
+from extender.kube.source import ObjectReader, Source, UnreadObjects
 from extender.wire.errors import WireError
 from extender.wire.groups import APIS, group_of
 from extender.wire.pods import pod_from_json

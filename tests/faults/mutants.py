@@ -74,7 +74,7 @@ def projections_take_what_they_take() -> None:
 
 def globs_are_free() -> None:
     """A pattern is compared with a text in the product of their lengths, and no step of it is counted."""
-    from extender.nri import globs
+    from extender.nri import text as policy_text
 
     def product(pattern: str, text: str, _budget: object = None) -> bool:
         row = [True] + [False] * len(text)
@@ -86,7 +86,7 @@ def globs_are_free() -> None:
                 row = [False, *(row[at] and character in (each, "?") for at, each in enumerate(text))]
         return row[-1]
 
-    _put(globs, glob_match=product)
+    _put(policy_text, glob_match=product)
 
 
 def caches_keep_large_values() -> None:

@@ -31,8 +31,7 @@ from extender.kube.lines import parse_events
 from extender.kube.nodes import NODES
 from extender.kube.objects import name_of, read_head, read_object, read_page
 from extender.kube.pods import PODS
-from extender.kube.source import ObjectReader, Source
-from extender.kube.unread import UnreadObjects
+from extender.kube.source import ObjectReader, Source, UnreadObjects
 from extender.kube.watch import Watch
 from extender.runtime.connection import ApiConnection
 from extender.wire.errors import WireError
@@ -293,7 +292,7 @@ def test_a_list_or_a_stream_yields_exactly_the_honest_ones(kind: str, data: st.D
     assert len(listed) <= 3
 
     events = list(parse_events([b'{"type":"ADDED","object":' + each + b"}" for each in objects]))
-    streamed = read_each(reader_of(kind), [event.object for event in events])  # type: ignore[union-attr]
+    streamed = read_each(reader_of(kind), [event.object for event in events])
     assert {key: streamed[key] for key in expected} == expected
     assert len(streamed) <= 3
 
