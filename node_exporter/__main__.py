@@ -15,14 +15,13 @@ import click
 import orjson
 
 from node_exporter import service
-from node_exporter.agent import Cadence
+from node_exporter.agent import Cadence, next_sequence
+from node_exporter.bounded_http import Connection, CredentialFiles
 from node_exporter.kubelet_api import KubeletApi
 from node_exporter.logs import set_up_logging
 from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.nri_policy import MAX_ANSWER_BYTES, ReadNriConfig, config_from_api, config_from_file
-from node_exporter.sequence import next_sequence
 from node_exporter.sinks import Sink
-from node_exporter.sinks.connection import Connection, CredentialFiles
 from node_exporter.sinks.dry import DrySink
 from node_exporter.sinks.http import HttpSink
 from node_exporter.sinks.nrt import ApiServer, NrtSink

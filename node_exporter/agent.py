@@ -26,7 +26,6 @@ from tenacity import RetryCallState, Retrying, retry_if_not_result, stop_when_ev
 from node_exporter.changes import describe_changes
 from node_exporter.metrics import ExporterMetrics
 from node_exporter.report import Heartbeat, NodeReport
-from node_exporter.sequence import next_sequence
 from node_exporter.sinks import Delivery, Reply, Sink
 
 LOG = logging.getLogger(__name__)
@@ -232,3 +231,12 @@ class _Failures:
 
 def _is_same(content: NodeReport, held: NodeReport) -> bool:
     return replace(content, sequence=held.sequence, observed_at=held.observed_at) == held
+
+
+def next_sequence(last: int) -> int:
+    """A number above `last`: milliseconds since boot, including suspended time, or `last` + 1.
+
+    No state needs to be stored: a restarted exporter starts above everything that its predecessor sent.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return max(last + 1, time.clock_gettime_ns(clock) // 1_000_000)

@@ -9,10 +9,10 @@ Rules of this file
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -125,6 +125,16 @@ def parse_yaml(content: bytes) -> object:
         raise ValueError(describe(error)) from None
     check_depth(document, MAX_YAML_DEPTH)
     return document
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """A JSON object of another program; empty if *value* is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def objects(value: object) -> list[Any]:
+    """A JSON list of another program; empty if *value* is none."""
+    return value if isinstance(value, list) else []
 
 
 def check_depth(document: object, most: int) -> None:

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from node_exporter.bounded_http import BoundedClient, HTTPReply, NoAnswerError
+from node_exporter.bounded_http import BoundedClient, HTTPReply, NoAnswerError, trusting
 from node_exporter.files import MAX_CREDENTIAL_BYTES, as_path, describe, parse_json, read_file, read_token
 from node_exporter.observation import RunningConfig
 from node_exporter.report import Problem
-from node_exporter.sinks.connection import trusting
 
 SOURCE = "kubelet api"
 MAX_ANSWER_BYTES = 256 << 10

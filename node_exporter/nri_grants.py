@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from node_exporter.cpu_lists import parse_cpu_list
-from node_exporter.files import parse_json, read_file
+from node_exporter.files import mapping, parse_json, read_file
 from node_exporter.nri_machine import format_ids
 from node_exporter.report import ReportedNriGrant
 
@@ -79,7 +79,7 @@ def read_state_file(root: Path) -> StateFile | None:
     entries = document.get("PolicyJSON")
     text = entries.get("allocations") if isinstance(entries, Mapping) else None
     if text is None:
-        if any(_is_running(record) for record in _mapping(document.get("Containers")).values()):
+        if any(_is_running(record) for record in mapping(document.get("Containers")).values()):
             raise ValueError("the plugin has started, and has not yet placed the containers that run")
         return StateFile(())
     if not isinstance(text, str):
@@ -87,7 +87,7 @@ def read_state_file(root: Path) -> StateFile | None:
     grants = parse_json(text.encode())
     if not isinstance(grants, Mapping) or len(grants) > MAX_GRANTS:
         raise ValueError(f"allocations: an object of up to {MAX_GRANTS} grants is expected")
-    pods, containers = _mapping(document.get("Pods")), _mapping(document.get("Containers"))
+    pods, containers = mapping(document.get("Pods")), mapping(document.get("Containers"))
     found = tuple(_grant(id_, value, pods, containers) for id_, value in sorted(grants.items()))
     fields = sorted(str(name)[:64] for name in next(iter(grants.values()), ()))
     return StateFile(found, tuple(fields[:MAX_GRANT_FIELDS]))
@@ -100,14 +100,14 @@ def _grant(id_: str, value: object, pods: Mapping[str, object], containers: Mapp
     cpu_type = _number(id_, value, "CPUType", len(CPU_TYPES))
     if len(name) != 3:
         raise ValueError(f"grant {id_[:80]!r}: PrettyName is not NAMESPACE/POD/CONTAINER")
-    record = _mapping(containers.get(id_))
-    container = _mapping(record.get("Ctr"))
-    pod_record = _mapping(pods.get(str(container.get("pod_sandbox_id"))))
-    pod, qos = _mapping(pod_record.get("Pod")), pod_record.get("QOSClass")
+    record = mapping(containers.get(id_))
+    container = mapping(record.get("Ctr"))
+    pod_record = mapping(pods.get(str(container.get("pod_sandbox_id"))))
+    pod, qos = mapping(pod_record.get("Pod")), pod_record.get("QOSClass")
     return ReportedNriGrant(
         container_id=id_[:256],
         pod_uid=_short(pod.get("uid")),
-        qos=qos if qos in QOS_CLASSES else "",  # type: ignore[arg-type]
+        qos=qos if qos in QOS_CLASSES else "",
         requests_cpu=_requests_cpu(record),
         pod_labels=_labels(id_, pod),
         labels=_labels(id_, container),
@@ -125,14 +125,14 @@ def _grant(id_: str, value: object, pods: Mapping[str, object], containers: Mapp
 
 
 def _is_running(record: object) -> bool:
-    return _mapping(_mapping(record).get("Ctr")).get("state") in RUNNING
+    return mapping(mapping(record).get("Ctr")).get("state") in RUNNING
 
 
 def _requests_cpu(record: Mapping[str, object]) -> bool:
     """Whether the container requests CPU; a resize replaces what it requested at its creation."""
     updates = record.get("ResourceUpdates")
-    requirements = _mapping(record.get("Requirements") if updates is None else updates)
-    return _mapping(requirements.get("requests")).get("cpu") not in (None, "0")
+    requirements = mapping(record.get("Requirements") if updates is None else updates)
+    return mapping(requirements.get("requests")).get("cpu") not in (None, "0")
 
 
 def _memory_types(id_: str, grant: Mapping[str, object]) -> int:
@@ -147,7 +147,7 @@ def _memory_types(id_: str, grant: Mapping[str, object]) -> int:
 
 
 def _labels(id_: str, owner: Mapping[str, object]) -> dict[str, str]:
-    labels = _mapping(owner.get("labels"))
+    labels = mapping(owner.get("labels"))
     if len(labels) > MAX_LABELS:
         raise ValueError(f"grant {id_[:80]!r}: {len(labels)} labels, more than {MAX_LABELS}")
     return {str(key)[:512]: _short(value) for key, value in labels.items()}
@@ -155,10 +155,6 @@ def _labels(id_: str, owner: Mapping[str, object]) -> dict[str, str]:
 
 def _short(value: object) -> str:
     return value[:512] if isinstance(value, str) else ""
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _text(id_: str, grant: Mapping[str, object], field: str) -> str:

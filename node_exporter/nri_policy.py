@@ -25,12 +25,22 @@ from urllib.parse import quote
 
 import orjson
 
-from node_exporter.files import check_depth, describe, identity, is_there, parse_json, parse_yaml, read_file
+from node_exporter.bounded_http import Connection
+from node_exporter.files import (
+    check_depth,
+    describe,
+    identity,
+    is_there,
+    mapping,
+    objects,
+    parse_json,
+    parse_yaml,
+    read_file,
+)
 from node_exporter.nri_grants import POLICY, STATE_FILE, OtherPolicyError, StateFile, read_state_file
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
 from node_exporter.nri_plugin import DOUBTED_SECONDS, PluginWatch
 from node_exporter.report import JsonObject, Problem, ReportedNriMachine, ReportedNriPolicy
-from node_exporter.sinks.connection import Connection
 
 SOURCE: Final = "nri"
 MACHINE_SECONDS: Final = 600.0
@@ -117,7 +127,7 @@ def config_from_api(connection: Connection, node_name: str, namespace: str) -> R
     def read() -> NriConfig | None:
         nonlocal confirmed
         node = get(f"/api/v1/nodes/{quote(node_name, safe='')}") or {}
-        labels = _mapping(_mapping(node.get("metadata")).get("labels"))
+        labels = mapping(mapping(node.get("metadata")).get("labels"))
         group = next((str(labels[label]) for label in GROUP_LABELS if labels.get(label)), "")
         for name in (f"node.{node_name}", f"group.{group}" if group else "", "default"):
             path = POLICIES.format(namespace=quote(namespace, safe=""), name=quote(name, safe=""))
@@ -137,9 +147,9 @@ def _as_confirmed(found: Mapping[str, object], name: str, node_name: str, confir
 
     *confirmed*: the last one that it has confirmed; None if none was seen.
     """
-    told = _mapping(_mapping(_mapping(found.get("status")).get("nodes")).get(node_name))
+    told = mapping(mapping(mapping(found.get("status")).get("nodes")).get(node_name))
     status, seen = str(told.get("status") or "")[:64], told.get("generation")
-    generation = _mapping(found.get("metadata")).get("generation")
+    generation = mapping(found.get("metadata")).get("generation")
     if not status:
         doubt = f"the plugin has not confirmed {name} for this node"
         return NriConfig(spec=_spec(found), source=name, doubts=(doubt,), is_used=False)
@@ -156,14 +166,10 @@ def _as_confirmed(found: Mapping[str, object], name: str, node_name: str, confir
 
 def _release(node: Mapping[str, object]) -> str:
     """The tag of the plugin's image on a node; "" if it has none, or several with different tags."""
-    images = _mapping(node.get("status")).get("images")
-    names = [name for image in _list(images) for name in _list(_mapping(image).get("names")) if isinstance(name, str)]
-    tags = {match[1] for name in names if (match := IMAGE.search(name))}
+    images = objects(mapping(node.get("status")).get("images"))
+    names = [name for image in images for name in objects(mapping(image).get("names"))]
+    tags = {match[1] for name in names if isinstance(name, str) and (match := IMAGE.search(name))}
     return tags.pop() if len(tags) == 1 else ""
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _spec(document: object) -> JsonObject:
@@ -175,13 +181,9 @@ def _spec(document: object) -> JsonObject:
         raise ValueError("a TopologyAwarePolicy with a spec is expected")
     check_depth(dict(spec), MAX_CONFIG_DEPTH)
     try:
-        return dict(_mapping(orjson.loads(orjson.dumps(spec))))  # a YAML file can have values that JSON cannot express
+        return dict(mapping(orjson.loads(orjson.dumps(spec))))  # a YAML file can have values that JSON cannot express
     except TypeError as error:
         raise ValueError(f"not JSON: {describe(error)}") from None
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
 
 
 class NriObserver:

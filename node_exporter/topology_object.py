@@ -3,6 +3,9 @@
 Rules of this file
 - Programs that read such objects of NFD or RTE can read ours: zones "node-N" sorted by id with capacity, allocatable
   and available of each resource, distances, policies and scope of the Topology Manager, the fingerprint of the pods.
+- The fingerprint ("pfp0v001…") is XXH64 over the sorted XXH64 hashes of the pods. Each pod's hash is of its name,
+  seeded with the hash of its namespace. Order does not matter, repetition does. UIDs do not count: a pod recreated
+  under the same name looks the same. Consumers compare it with their own.
 - Attribute names are the kubelet's own option names in lowerCamelCase, sorted, none twice.
 - An annotation carries the whole report, compressed. Annotations of an object have 256 KiB in all: what does not fit is
   left out in steps, and `LEFT_OUT` names it. Without the report even our extender has only counts per zone.
@@ -12,12 +15,13 @@ Rules of this file
 import base64
 import gzip
 import lzma
+from collections.abc import Iterable
 from dataclasses import replace
 
 import orjson
+import xxhash
 
-from node_exporter.fingerprint import METHOD, exclusive_pods, fingerprint
-from node_exporter.report import Amount, NodeReport, ReportedKubeletConfig, Zone
+from node_exporter.report import Amount, NodeReport, ReportedContainer, ReportedDevice, ReportedKubeletConfig, Zone
 
 API_VERSION = "topology.node.k8s.io/v1alpha2"
 KIND = "NodeResourceTopology"
@@ -32,6 +36,9 @@ MAX_CARRIED_CHARS = 224 << 10
 GZIP_LEVEL = 9
 XZ_PRESET = 1
 MAX_NUMA_OPTION = "max-allowable-numa-nodes"
+PREFIX = "pfp0v001"
+METHOD = "with-exclusive-resources"
+"""The pods that count: those with a container that holds CPUs, pinned memory, or a device with NUMA nodes."""
 
 Json = dict[str, object]
 
@@ -125,3 +132,42 @@ def _resource(name: str, amount: Amount) -> Json:
         "allocatable": str(amount.allocatable),
         "available": str(amount.free),
     }
+
+
+def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
+    """The fingerprint of (namespace, name) pairs."""
+    hashes = sorted(_hash(name, seed=_hash(namespace, seed=0)) for namespace, name in pods)
+    return PREFIX + xxhash.xxh64_hexdigest(b"".join(value.to_bytes(8, "little") for value in hashes), seed=0)
+
+
+def exclusive_pods(report: NodeReport) -> list[tuple[str, str]] | None:
+    """(namespace, name) of the listed pods that count; None if the pods could not be listed."""
+    if report.pods is None:
+        return None
+    placed = {
+        (resource, device.id)
+        for resource, devices in (report.devices or {}).items()
+        for device in devices
+        if _has_numa(device)
+    }
+    return [
+        (pod.namespace, pod.name)
+        for pod in report.pods
+        if pod.name and pod.counted is not False and any(_is_exclusive(each, placed) for each in pod.containers)
+    ]
+
+
+def _hash(text: str, *, seed: int) -> int:
+    return xxhash.xxh64_intdigest(text.encode(), seed=seed)
+
+
+def _is_exclusive(container: ReportedContainer, placed: set[tuple[str, str]]) -> bool:
+    return bool(
+        container.cpus
+        or any(block.numa for block in container.memory)
+        or any((resource, id_) in placed for resource, ids in container.devices.items() for id_ in ids)
+    )
+
+
+def _has_numa(device: ReportedDevice) -> bool:
+    return bool(device.numa)

@@ -10,11 +10,10 @@ import gzip
 from dataclasses import replace
 from urllib.parse import quote
 
-from node_exporter.bounded_http import HTTPReply, NoAnswerError
+from node_exporter.bounded_http import Connection, CredentialFiles, HTTPReply, NoAnswerError
 from node_exporter.files import describe, parse_json
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Delivery, Reply
-from node_exporter.sinks.connection import Connection, CredentialFiles
 
 REFUSED_DETAIL_CHARS = 500
 CONFLICT = frozenset({404, 409})

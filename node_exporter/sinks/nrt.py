@@ -15,7 +15,7 @@ cannot say "only of your own node"; an admission policy that compares name and t
 import base64
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,11 +24,10 @@ from urllib.parse import quote
 
 import orjson
 
-from node_exporter.bounded_http import HTTPReply
-from node_exporter.files import parse_json, read_token
+from node_exporter.bounded_http import Connection, CredentialFiles, HTTPReply
+from node_exporter.files import mapping, objects, parse_json, read_token
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Delivery, Reply
-from node_exporter.sinks.connection import Connection, CredentialFiles
 from node_exporter.sinks.http import no_answer, refused
 from node_exporter.topology_object import API_VERSION, LEFT_OUT, REPORT, to_nrt
 
@@ -160,7 +159,7 @@ class NrtSink:
             return ""
         if not _is_success(answer):
             raise ValueError(f"reading the Node: {_refused(answer).detail}")
-        found = _mapping(_mapping(parse_json(answer.content)).get("metadata")).get("uid")
+        found = mapping(mapping(parse_json(answer.content)).get("metadata")).get("uid")
         return found if isinstance(found, str) else ""
 
     def _warn_of_loss(self, content: dict[str, Any]) -> None:
@@ -191,15 +190,15 @@ def _belongs_to(strangers: set[str]) -> Reply:
 
 def _strangers(answer: HTTPReply) -> set[str]:
     """Other field managers that have written the fields that readers use."""
-    metadata = _mapping(_mapping(parse_json(answer.content)).get("metadata"))
+    metadata = mapping(mapping(parse_json(answer.content)).get("metadata"))
     return {
         str(entry.get("manager"))
-        for entry in _objects(metadata.get("managedFields"))
-        if entry.get("manager") != FIELD_MANAGER and _has_content(entry)
+        for entry in objects(metadata.get("managedFields"))
+        if isinstance(entry, dict) and entry.get("manager") != FIELD_MANAGER and _has_content(entry)
     }
 
 
-def _has_content(entry: dict[str, Any]) -> bool:
+def _has_content(entry: Mapping[str, Any]) -> bool:
     """Whether a managedFields entry names more than metadata. An entry that names nothing counts as if it did."""
     fields = entry.get("fieldsV1")
     return not isinstance(fields, dict) or bool(CONTENT & fields.keys())
@@ -212,13 +211,5 @@ def _uid_in_token(path: Path | None, node_name: str) -> str:
         claims = parse_json(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (OSError, ValueError, IndexError):
         return ""
-    node = _mapping(_mapping(_mapping(claims).get("kubernetes.io")).get("node"))
+    node = mapping(mapping(mapping(claims).get("kubernetes.io")).get("node"))
     return str(node.get("uid") or "") if node.get("name") == node_name else ""
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _objects(value: object) -> Iterator[dict[str, Any]]:
-    yield from (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()

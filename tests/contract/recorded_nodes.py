@@ -38,10 +38,10 @@ from extender.kubelet.verdict import Admitted, Certainty
 from extender.wire import reports
 from extender.wire.scenarios import Scenario, scenario_from_json
 from node_exporter._podresources import podresources_pb2 as pb
+from node_exporter.bounded_http import CredentialFiles
 from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.sinks import Delivery as SinkOutcome
-from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.http import HttpSink
 from tests.node_exporter.fake_kubelet import FakeKubelet, pod
 from tests.node_exporter.scenario_devices import device_checkpoint, plugin_devices

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from node_exporter.bounded_http import BoundedClient, NoAnswerError
+from node_exporter.bounded_http import BoundedClient, CredentialFiles, NoAnswerError
 from node_exporter.podresources import PodResourcesClient
 from node_exporter.sinks import Delivery
-from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.http import HttpSink
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from node_exporter.kubelet_watch import KubeletWatcher
+from node_exporter.watch import KubeletWatcher
 from tests.node_exporter.fake_extender import FakeExtender
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario

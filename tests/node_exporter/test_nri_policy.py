@@ -13,11 +13,11 @@ import pytest
 from click.testing import CliRunner
 
 from node_exporter.__main__ import main
+from node_exporter.bounded_http import Connection, CredentialFiles
 from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.nri_grants import STATE_FILE, read_state_file
 from node_exporter.nri_policy import NriObserver, config_from_api, config_from_file
 from node_exporter.report import ReportedNriPolicy
-from node_exporter.sinks.connection import Connection, CredentialFiles
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state
 from tests.node_exporter.nri_trees import GRANT, state_file, write_nri_machine, write_state_file
 from tests.node_exporter.trees import write_scenario, write_text

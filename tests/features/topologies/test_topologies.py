@@ -25,9 +25,9 @@ from extender.scheduling.judgement import Judgement
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.pods import pod_from_json
+from node_exporter.bounded_http import CredentialFiles
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Delivery
-from node_exporter.sinks.connection import CredentialFiles
 from node_exporter.sinks.nrt import ApiServer, NrtSink
 from node_exporter.topology_object import to_nrt
 from tests import waiting
