@@ -15,15 +15,14 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Protocol
 
 import orjson
 from tenacity import RetryCallState, Retrying, retry_if_not_result, stop_when_event_set, wait_random_exponential
 
-from node_exporter.changes import describe_changes
 from node_exporter.metrics import ExporterMetrics
 from node_exporter.report import Heartbeat, NodeReport
 from node_exporter.sinks import Delivery, Reply, Sink
@@ -34,6 +33,8 @@ JITTER = 0.1
 FAILURE_LOG_SECONDS = 600.0
 """A lasting failure is logged again after this time; a different reason after at least a tenth of it."""
 LONGEST_RETRY_AFTER_SECONDS = 300.0
+NEVER_COMPARED = frozenset({"sequence", "observed_at", "schema_version", "state", "zones"})
+MAX_CHANGES = 6
 
 
 class Look(Protocol):
@@ -240,3 +241,43 @@ def next_sequence(last: int) -> int:
     """
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return max(last + 1, time.clock_gettime_ns(clock) // 1_000_000)
+
+
+def describe_changes(before: NodeReport | None, after: NodeReport) -> str:
+    """Name containers that gained or lost CPUs or memory, and the parts of the report that differ.
+
+    For example "cpu +pod-002/c0:12,60, cpu -pod-001/c0:1-4, pods". For the first report it is "first".
+    """
+    if before is None:
+        return "first"
+    found = [*_container_changes(before, after)]
+    parts = [item.name for item in fields(NodeReport) if item.name not in NEVER_COMPARED]
+    found += [name for name in parts if getattr(before, name) != getattr(after, name)]
+    if not found and before.state != after.state:
+        found = ["state"]
+    more = f" and {len(found) - MAX_CHANGES} more" if len(found) > MAX_CHANGES else ""
+    return ", ".join(found[:MAX_CHANGES]) + more if found else "nothing"
+
+
+def _container_changes(before: NodeReport, after: NodeReport) -> Iterator[str]:
+    for kind, name in (("cpu", "cpu_manager_state"), ("memory", "memory_manager_state")):
+        old, new = _entries(getattr(before.state, name)), _entries(getattr(after.state, name))
+        for key in sorted(new.keys() - old.keys()):
+            yield f"{kind} +{key}{':' + str(new[key]) if kind == 'cpu' else ''}"
+        for key in sorted(old.keys() - new.keys()):
+            yield f"{kind} -{key}{':' + str(old[key]) if kind == 'cpu' else ''}"
+        for key in sorted(key for key in new.keys() & old.keys() if new[key] != old[key]):
+            yield f"{kind} ~{key}"
+
+
+def _entries(document: object) -> dict[str, object]:
+    """Assignments by "pod/container"; empty if the document is missing or of an unexpected shape."""
+    entries = document.get("entries") if isinstance(document, Mapping) else None
+    if not isinstance(entries, Mapping):
+        return {}
+    return {
+        f"{uid}/{container}": value
+        for uid, containers in entries.items()
+        if isinstance(containers, Mapping)
+        for container, value in containers.items()
+    }

@@ -12,7 +12,7 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 from extender.config.settings import Settings
 from extender.lint.context import Context, Fault
 from extender.lint.kubelet import NUMA_NODE_BYTES
-from extender.lint.settings import PREFIX
+from extender.lint.workloads import PREFIX
 from node_exporter.__main__ import main as exporter_program
 from node_exporter.kubelet_config import effective_config
 

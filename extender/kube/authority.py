@@ -29,7 +29,7 @@ from extender.identity import (
 )
 from extender.kube.client import Requester, path_of
 from extender.kube.errors import ApiError, KubeError
-from extender.kube.fields import mapping, text
+from extender.kube.objects import mapping, text
 from extender.kube.reviews import Identity, Reviews, TokenRejected
 
 GRANTS: Final = {

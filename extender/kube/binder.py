@@ -20,7 +20,7 @@ from typing import Final
 from extender.kube.backoff import Backoff
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError, KubeError, NoReplyError
-from extender.kube.fields import mapping, text
+from extender.kube.objects import mapping, text
 from extender.observability.logs import FaultLog
 from extender.scheduling.binder import AT_ONCE, BindFailure, Binding, BindOutcome, MaybeBound, NotBound, PodBound
 

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError, KubeError
-from extender.kube.fields import integer, mapping, strings, text
+from extender.kube.objects import integer, mapping, strings, text
 from extender.observability.logs import FaultLog
 
 URL_ANNOTATION: Final = "numa-extender/leader-url"

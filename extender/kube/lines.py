@@ -11,7 +11,7 @@ import msgspec
 import orjson
 
 from extender.kube.errors import KubeError, status_error
-from extender.kube.objects import decoded
+from extender.kube.objects import decoded, mapping, text
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 """etcd refuses objects above 1.5 MiB. As JSON, with managed fields, the largest are a few times that."""
@@ -94,9 +94,7 @@ def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:
 
 def resource_version(value: Mapping[str, Any]) -> str:
     """`metadata.resourceVersion` of an object or a list. Empty if there is none."""
-    metadata = value.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    return version if isinstance(version, str) else ""
+    return text(mapping(value, "metadata"), "resourceVersion")
 
 
 def went_back(before: str, now: str) -> bool:

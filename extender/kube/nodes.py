@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
-from extender.kube.fields import items, mapping, strings, text
+from extender.kube.objects import items, mapping, strings, text
 from extender.kube.source import Source
 from extender.questions.node_context import Taint
 from extender.wire.parsing import unix_seconds

@@ -1,4 +1,4 @@
-"""Splits replies of the API server into objects, so that each is read by itself. Pure.
+"""Reads the untrusted JSON of the API server: splits replies into objects, so that each is read by itself. Pure.
 
 The API server passes on what it does not read: managed fields and parameters of claims may be nested 10,000 deep, have
 numbers of any size, and half of a surrogate pair. Parsers refuse that, and would refuse the whole list for one object.
@@ -7,6 +7,7 @@ Rules of this file
 - Objects are split by a parser that skips their content. Where it refuses, they are split by brackets alone.
 - An object that cannot be parsed is parsed once more `repaired`, without managed fields and what is nested deep.
 - The cost is proportional to the bytes, whatever they are.
+- Of the fields of an object, missing values and values of another type read as empty, and nothing raises.
 """
 
 import re
@@ -23,6 +24,42 @@ T = TypeVar("T")
 _ITEMS: Final = re.compile(rb'"items"\s*:\s*\Z')
 
 Json = Mapping[str, Any]
+_EMPTY: Final[Mapping[str, Any]] = {}
+
+
+def mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object under *name*. Empty if there is none."""
+    found = value.get(name)
+    return found if isinstance(found, dict) else _EMPTY
+
+
+def items(value: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The objects of the list under *name*. Empty if there is none."""
+    found = value.get(name)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+
+
+def text(value: Mapping[str, Any], name: str) -> str:
+    """The string under *name*. Empty if there is none."""
+    found = value.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def integer(value: Mapping[str, Any], name: str, default: int = 0) -> int:
+    """The integer under *name*. *default* if there is none."""
+    found = value.get(name)
+    return found if isinstance(found, int) and not isinstance(found, bool) else default
+
+
+def strings(value: Mapping[str, Any], name: str) -> dict[str, str]:
+    """The string-to-string object under *name*; entries of other types are left out."""
+    return {k: v for k, v in mapping(value, name).items() if isinstance(v, str)}
+
+
+def texts(value: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """The strings of the list under *name*; entries of other types are left out."""
+    found = value.get(name)
+    return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else ()
 
 
 class ListMetadata(msgspec.Struct):
@@ -121,10 +158,8 @@ class ObjectName(NamedTuple):
 
 def name_of(head: Json) -> ObjectName:
     """The names in an object's metadata."""
-    metadata = head.get("metadata")
-    texts = metadata if isinstance(metadata, dict) else {}
-    uid, namespace, name = (texts.get(key) for key in ("uid", "namespace", "name"))
-    return ObjectName(*(each if isinstance(each, str) else "" for each in (uid, namespace, name)))
+    metadata = mapping(head, "metadata")
+    return ObjectName(*(text(metadata, key) for key in ("uid", "namespace", "name")))
 
 
 def decoded(raw: bytes | msgspec.Raw, reader: msgspec.json.Decoder[T]) -> T:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import orjson
 
-from extender.kube.fields import integer, items, mapping, strings, text
+from extender.kube.objects import integer, items, mapping, strings, text
 from extender.kube.source import Source
 from extender.kubelet.verdict import Reason
 from extender.wire import groups

@@ -24,7 +24,7 @@ import orjson
 from extender.bounded import TTLCache
 from extender.kube.client import JSON, Requester
 from extender.kube.errors import KubeError
-from extender.kube.fields import mapping, text, texts
+from extender.kube.objects import mapping, text, texts
 
 NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 POD_UID: Final = "authentication.kubernetes.io/pod-uid"

@@ -14,8 +14,7 @@ from extender.lint.kubelet_traps import reserved_millicpu
 from extender.lint.nri import KIND as NRI_POLICY
 from extender.lint.nri import lint_annotations, lint_policy_config
 from extender.lint.scheduler import lint_policy, lint_scheduler
-from extender.lint.settings import lint_settings
-from extender.lint.workloads import WORKLOADS, containers_of, lint_workload, parts_of, pod_of
+from extender.lint.workloads import WORKLOADS, containers_of, lint_settings, lint_workload, parts_of, pod_of
 
 DEADLINES: Final = {
     "filterVerb": ("NUMA_EXTENDER_FILTER_SECONDS", 1),

@@ -1,4 +1,7 @@
-"""Our components in manifests: Deployments, DaemonSets, Pods with containers of numa-extender or numa-node-exporter."""
+"""Our components: manifests with containers of numa-extender or numa-node-exporter, and settings of the extender.
+
+Settings are in containers, in ConfigMaps for `envFrom` and in environment files.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +10,7 @@ from typing import Final
 from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
-from extender.lint.settings import lint_settings
+from extender.lint.fields import meant
 from extender.lint.values import environment, is_loopback, is_number, is_true, split_url, texts
 
 WORKLOADS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "Pod"})
@@ -19,6 +22,7 @@ STATE_FILES: Final = (
 NRI_STATE: Final = "/var/lib/nri-resource-policy"
 """Where the NRI plugin keeps its state."""
 GRACE_DEFAULT_SECONDS: Final = 30
+PREFIX: Final = "NUMA_EXTENDER_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +218,20 @@ def _push(part: OwnContainer) -> Iterator[Finding]:
         yield found("token-in-clear", place, host=url.hostname)
     if is_loopback(url.hostname or "") and part.pod.plain("hostNetwork") is not True:
         yield found("push-to-loopback", place, host=url.hostname)
+
+
+def lint_settings(variables: Mapping[str, Located], context: Context) -> Iterator[Finding]:
+    """Findings about environment variables. Variables of other programs are skipped."""
+    ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
+    for name, value in ours.items():
+        if name not in context.defaults:
+            yield found("setting-unknown", value, name=name, meant=meant(name, context.defaults))
+    insecure = ours.get(f"{PREFIX}INSECURE")
+    if insecure is not None and is_true(insecure.value):
+        yield found("insecure", insecure)
+    known = {name: str(value.value) for name, value in ours.items() if name in context.defaults}
+    for name, reason in context.check_settings(known):
+        if name == f"{PREFIX}KEEP_ALIVE_SECONDS":
+            yield found("keep-alive-short", ours[name], reason=reason)
+        else:
+            yield found("setting-invalid", ours[name], name=name, reason=reason)

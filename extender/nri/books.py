@@ -4,13 +4,13 @@ Mirrors: `policy/resources.go` (supply, grant, AllocatableSharedCPU, Allocatable
 AccountAllocateCPU, ReleaseCPU) and `policy/pools.go` (hasZeroCpuReqContainer).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.kubelet.budget import Budget
 from extender.nri.config import CPUShare, PolicyConfig
 from extender.nri.cpu_allocator import CPUTopology, take_cpus
-from extender.nri.memory import MemoryBooks
+from extender.nri.memory import MemoryBooks, Offer
 from extender.nri.objects import NriContainer, NriPod, QoS
 from extender.nri.pools import Pool, PoolTree
 from extender.nri.requests import CPUType
@@ -180,6 +180,14 @@ class Books:
         if booked is not None:
             for i in (pool.id, *pool.ancestors):
                 booked[i] += millicpu
+
+    def commit_memory(self, offer: Offer) -> dict[str, int]:
+        """Book the memory of *offer*. Returns the containers whose memory moves for it, with their new nodes."""
+        moves = self.memory.commit(offer)
+        for id_, zone in moves.items():
+            if id_ in self.grants:
+                self.grants[id_] = replace(self.grants[id_], memory_nodes=zone)
+        return moves
 
     def release_cpus(self, grant: Grant) -> None:
         """Return the CPUs of *grant*."""

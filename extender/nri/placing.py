@@ -58,10 +58,7 @@ def place(books: Books, container: NriContainer, old_pool: str = "") -> dict[str
     except RefusalError:
         books.release_cpus(grant)
         raise
-    moves = books.memory.commit(offer)
-    for id_, zone in moves.items():
-        if id_ in books.grants:
-            books.grants[id_] = replace(books.grants[id_], memory_nodes=zone)
+    moves = books.commit_memory(offer)
     books.grants[container.id] = replace(
         grant, memory_nodes=offer.zone, memory_types=request.memory_types, memory_bytes=request.memory_bytes
     )

@@ -269,10 +269,7 @@ def _reinstate(books: Books, updates: Updates, grant: Grant) -> bool | None:
     pool = books.setup.tree.pools[grant.pool]
     books.take_exclusive(pool, grant.exclusive)
     books.book_portion(pool, grant.cpu_type, grant.portion)
-    moves = books.memory.commit(offer)
-    for id_, zone in moves.items():
-        if id_ in books.grants:
-            books.grants[id_] = replace(books.grants[id_], memory_nodes=zone)
+    moves = books.commit_memory(offer)
     widen_memory(books, updates, moves)
     books.grants[grant.container] = replace(grant, memory_nodes=offer.zone)
     apply_grant(books, updates, books.grants[grant.container])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from node_exporter.checksums import wrong_checksum
+from node_exporter.checkpoints import wrong_checksum
 
 MEMORY = 8 << 30
 

@@ -10,8 +10,8 @@ import grpc
 import orjson
 import pytest
 
+from node_exporter.agent import describe_changes
 from node_exporter.build import MAX_PROBLEMS
-from node_exporter.changes import describe_changes
 from node_exporter.kubelet_api import KubeletApi
 from node_exporter.node import SETTLING_LOOK_SECONDS, TORN_LOOK_SECONDS, NodeReader, NodeSettings
 from tests.node_exporter.fake_kubelet import FakeKubelet, FakeKubeletApi

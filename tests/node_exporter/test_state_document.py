@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from extender.wire.errors import WireError
-from node_exporter.checkpoints import parse_files, read_files
-from node_exporter.checksums import wrong_checksum
+from node_exporter.checkpoints import parse_files, read_files, wrong_checksum
 from node_exporter.state_document import StateDocumentError, edited_by_hand, effective_document, fnv32a
 from tests.checkpoints import cpu_state_from_json, memory_state_from_json
 

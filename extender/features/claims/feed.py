@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from extender.features.claims.devices import NO_POD, ExtendedClaim, PublishedDevices
-from extender.kube.fields import integer, items, mapping, text
+from extender.kube.objects import integer, items, mapping, text
 from extender.kube.source import Source
 from extender.questions.dynamic_devices import CPU_DRIVER, DynamicDevice
 

@@ -12,7 +12,7 @@ import orjson
 from extender.features.groups.groups import Groups
 from extender.features.groups.templates import RoleTemplate, templates_of
 from extender.kube.changes import Batch, Changed, Gone
-from extender.kube.fields import mapping, text
+from extender.kube.objects import mapping, text
 from extender.kube.pods import PodRecord
 from extender.kube.source import Source
 from extender.wire.groups import APIS, NAMES, Group, ObjectKey, group_of, sizes_of

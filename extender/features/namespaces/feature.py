@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from extender.kube.changes import Batch, Gone
-from extender.kube.fields import mapping, text
+from extender.kube.objects import mapping, text
 from extender.kube.source import Source
 from extender.replay.pod import NO_DEMAND, Demand
 from extender.runtime.connection import ApiConnection, ConnectedFeature

@@ -19,7 +19,7 @@ from typing import Any, Final
 from extender.cluster.node_class import HYPOTHETICAL, NodeClass
 from extender.cluster.pods import PodRegistry
 from extender.kube.changes import Batch, Gone
-from extender.kube.fields import integer, mapping, text
+from extender.kube.objects import integer, mapping, text
 from extender.kube.source import Source
 from extender.kubelet.admission import is_indifferent
 from extender.kubelet.state import ManagerState

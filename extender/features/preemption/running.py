@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from extender.kube.changes import Batch, Gone
-from extender.kube.fields import integer, mapping, strings, text
+from extender.kube.objects import integer, mapping, strings, text
 from extender.kube.source import Source
 from extender.questions.node_context import WatchedPod
 from extender.scheduling.victims import DisruptionBudget, NodePods, RunningPod

@@ -20,8 +20,7 @@ from extender.cluster.node import NodeRecord, OutdatedError, UnknownNodeError
 from extender.cluster.store import NodeStore
 from extender.intake import observation_of
 from extender.kube.changes import Batch, Gone
-from extender.kube.fields import mapping, text
-from extender.kube.objects import TOPOLOGY
+from extender.kube.objects import TOPOLOGY, mapping, text
 from extender.kube.source import Source
 from extender.kube.watch import WatchStatus
 from extender.runtime.connection import ApiConnection, ConnectedFeature
