@@ -7,7 +7,7 @@ Rules of this file
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import orjson
 
@@ -23,6 +23,7 @@ from extender.wire.parsing import parse_milli
 from extender.wire.placement_rules import placement_rules_from_json
 from extender.wire.pods import pod_from_json
 
+T = TypeVar("T")
 MAX_REMEMBERED: Final = 20_000
 """For how many distinct reduced specs the requests are cached."""
 _NOTHING: Final[Mapping[str, int]] = {}
@@ -102,9 +103,11 @@ class WatchedSurroundings:
     def _charge(self, record: PodRecord, sign: int) -> None:
         """Add what a pod requests to its node, or with *sign* -1 take it away."""
         if record.finished:
-            self._note_finished(record, is_there=sign > 0)
+            asked = requests_of(record.reduced) if sign > 0 else None
+            _set(self._finished, record.node_name, record.kubelet_uid, asked)
             return
-        self._note_running(record, is_there=sign > 0)
+        self._lists.pop(record.node_name, None)
+        _set(self._pods, record.node_name, record.uid, _watched(record) if sign > 0 else None)
         requests = {name: sign * amount for name, amount in requests_of(record.reduced).items()}
         total = add(self._requested.get(record.node_name, _NOTHING), requests)
         left = {name: amount for name, amount in total.items() if amount}
@@ -113,24 +116,16 @@ class WatchedSurroundings:
         else:
             self._requested.pop(record.node_name, None)
 
-    def _note_running(self, record: PodRecord, *, is_there: bool) -> None:
-        self._lists.pop(record.node_name, None)
-        pods = self._pods.setdefault(record.node_name, {})
-        if is_there:
-            pods[record.uid] = _watched(record)
-        else:
-            pods.pop(record.uid, None)
-        if not pods:
-            del self._pods[record.node_name]
 
-    def _note_finished(self, record: PodRecord, *, is_there: bool) -> None:
-        there = self._finished.setdefault(record.node_name, {})
-        if is_there:
-            there[record.kubelet_uid] = requests_of(record.reduced)
-        else:
-            there.pop(record.kubelet_uid, None)
-        if not there:
-            del self._finished[record.node_name]
+def _set(table: dict[str, dict[str, T]], node_name: str, uid: str, value: T | None) -> None:
+    """Keep the value of a pod on a node; None: keep it no longer. Nothing is kept of a node without pods."""
+    of_node = table.setdefault(node_name, {})
+    if value is None:
+        of_node.pop(uid, None)
+    else:
+        of_node[uid] = value
+    if not of_node:
+        del table[node_name]
 
 
 def _watched(record: PodRecord) -> WatchedPod:

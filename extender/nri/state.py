@@ -26,7 +26,7 @@ from extender.nri.events import Node
 from extender.nri.machine import PRESERVE_MEMORY
 from extender.nri.objects import NriPod, QoS
 from extender.nri.pinning import NOTHING
-from extender.nri.placing import release_all
+from extender.nri.placing import remove_all
 from extender.nri.requests import names_interrupts
 
 
@@ -152,9 +152,7 @@ class NriState:
             return self
         books = self.node.books.copy(Budget(MAX_STEPS))
         gone = [id_ for id_, container in books.containers.items() if container.pod_id in held]
-        release_all(books, gone)
-        for id_ in gone:
-            del books.containers[id_]
+        remove_all(books, gone)
         for uid in held:
             books.pods.pop(uid, None)
         running = {name: id_ for name, id_ in self.node.running.items() if id_ in books.containers}
@@ -211,9 +209,7 @@ class NriState:
         gone = [i for i, c in books.containers.items() if c.pod_id == pod.pod.id and c.name in inits]
         if gone:
             books = books.copy(Budget(MAX_STEPS))
-            release_all(books, gone)
-            for id_ in gone:
-                del books.containers[id_]
+            remove_all(books, gone)
         return NriState(replace(self.node, books=books, running={}))
 
 
