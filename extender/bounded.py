@@ -1,9 +1,8 @@
-"""Limits on what is kept, and for how long. A leaf: it imports nothing of the service."""
+"""Limits on what is kept. A leaf: it imports nothing of the service."""
 
-import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from collections.abc import Hashable
+from typing import Final, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -42,47 +41,3 @@ class Shares:
     def largest(self) -> str:
         """The owner that has most. There must be one."""
         return max(self._of, key=self._of.__getitem__)
-
-
-class TTLCache(Generic[K, V]):
-    """*size*: maximum number of entries. *clock*: monotonic seconds."""
-
-    def __init__(self, size: int, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._entries: BoundedMap[K, tuple[float, float, V]] = BoundedMap(size)
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: K) -> V | None:
-        """The value. None if there is none or it has expired."""
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            expires, late, value = entry
-            now = self._clock()
-            if now >= late:
-                del self._entries[key]
-            if now >= expires:
-                return None
-            self._entries.move_to_end(key)
-            return value
-
-    def get_late(self, key: K) -> V | None:
-        """The value, even if expired but within its grace period. None if there is none."""
-        with self._lock:
-            entry = self._entries.get(key)
-            return None if entry is None or self._clock() >= entry[1] else entry[2]
-
-    def put(self, key: K, value: V, ttl_seconds: float, *, grace_seconds: float = 0.0) -> None:
-        """Store *value* for this long, and for *grace_seconds* more for `get_late`."""
-        with self._lock:
-            expires = self._clock() + ttl_seconds
-            self._entries[key] = (expires, expires + grace_seconds, value)
-
-    def drop(self, key: K) -> None:
-        """Remove the value, its grace period included."""
-        with self._lock:
-            self._entries.pop(key, None)

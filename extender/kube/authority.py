@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final
 
-from extender.bounded import TTLCache
 from extender.identity import (
     EVERYTHING,
     AccessScope,
@@ -30,7 +29,7 @@ from extender.identity import (
 from extender.kube.client import Requester, path_of
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.objects import mapping, text
-from extender.kube.reviews import Identity, Reviews, TokenRejected
+from extender.kube.reviews import Identity, Reviews, TokenRejected, TTLCache
 
 GRANTS: Final = {
     AccessScope.REPORT: ("put", "/numa-extender/report"),

@@ -73,7 +73,7 @@ class ObservedLease:
     since: float
 
 
-class Step(Enum):
+class LeaseStep(Enum):
     """What a candidate does to the lease. `TAKE`: it has no holder or has expired; this is one more transition."""
 
     CREATE = "create"
@@ -81,17 +81,17 @@ class Step(Enum):
     RENEW = "renew"
 
 
-def decide(observed: ObservedLease | None, *, identity: str, now: float) -> Step | float:
+def decide(observed: ObservedLease | None, *, identity: str, now: float) -> LeaseStep | float:
     """The next action of a candidate. *now*: the clock of `ObservedLease.since`.
 
     A number: another candidate holds the lease, for at least this many seconds.
     """
     if observed is None:
-        return Step.CREATE
+        return LeaseStep.CREATE
     if observed.holder == identity:
-        return Step.RENEW
+        return LeaseStep.RENEW
     left = observed.since + observed.duration_seconds - now
-    return Step.TAKE if not observed.holder or left <= 0 else left
+    return LeaseStep.TAKE if not observed.holder or left <= 0 else left
 
 
 class Elector:
@@ -170,12 +170,12 @@ class Elector:
         if not (self.leads and self._renewed()):
             self._read()
             step = decide(self._observed, identity=self._settings.identity, now=self._clock())
-            if not isinstance(step, Step):
+            if not isinstance(step, LeaseStep):
                 self._leads_until = float("-inf")
                 return min(step, self._pause())
-            is_new = step is not Step.RENEW
+            is_new = step is not LeaseStep.RENEW
             spec = self._spec(transitions=self._term + is_new, acquired=is_new)
-            self._write("POST" if step is Step.CREATE else "PUT", spec)
+            self._write("POST" if step is LeaseStep.CREATE else "PUT", spec)
         if not self.leads:
             _log.info("%s leads %s, term %d", self._settings.identity, self._settings.name, self.term)
         self._leads_until = began + self._settings.renew_seconds

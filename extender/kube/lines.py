@@ -62,12 +62,12 @@ class LineReader:
             self._rest.append(data)
 
 
-class _Line(msgspec.Struct):
+class _WatchLine(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
 
-_LINE: Final = msgspec.json.Decoder(_Line)
+_LINE: Final = msgspec.json.Decoder(_WatchLine)
 
 
 def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:

@@ -15,13 +15,13 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
-from extender.bounded import TTLCache
+from extender.bounded import BoundedMap
 from extender.kube.client import JSON, Requester
 from extender.kube.errors import KubeError
 from extender.kube.objects import mapping, text, texts
@@ -33,6 +33,55 @@ MAX_TOKENS_OF_A_POD: Final = 16
 """Cached answers for tokens of one pod. The kubelet creates a new token about once an hour."""
 _TOKENS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class TTLCache(Generic[K, V]):
+    """A map with expiring entries and a limited size: the least recently used one is dropped. Thread-safe.
+
+    An entry can be used after its expiry (`get_late`) if no new answer can be had. *clock*: monotonic seconds.
+    """
+
+    def __init__(self, size: int, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._entries: BoundedMap[K, tuple[float, float, V]] = BoundedMap(size)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """The value. None if there is none or it has expired."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            expires, late, value = entry
+            now = self._clock()
+            if now >= late:
+                del self._entries[key]
+            if now >= expires:
+                return None
+            self._entries.move_to_end(key)
+            return value
+
+    def get_late(self, key: K) -> V | None:
+        """The value, even if expired but within its grace period. None if there is none."""
+        with self._lock:
+            entry = self._entries.get(key)
+            return None if entry is None or self._clock() >= entry[1] else entry[2]
+
+    def put(self, key: K, value: V, ttl_seconds: float, *, grace_seconds: float = 0.0) -> None:
+        """Store *value* for this long, and for *grace_seconds* more for `get_late`."""
+        with self._lock:
+            expires = self._clock() + ttl_seconds
+            self._entries[key] = (expires, expires + grace_seconds, value)
+
+    def drop(self, key: K) -> None:
+        """Remove the value, its grace period included."""
+        with self._lock:
+            self._entries.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 from extender.config.settings import Settings
 from extender.kube.client import KubeClient
 from extender.kube.errors import ApiError, KubeError
-from extender.kube.leases import Elector, LeaseSettings, ObservedLease, Step, decide
+from extender.kube.leases import Elector, LeaseSettings, LeaseStep, ObservedLease, decide
 from extender.runtime.leadership import lease_settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.waiting import until
@@ -38,11 +38,11 @@ def candidate(client: KubeClient, identity: str, clock: Clock) -> Elector:
 
 
 def test_the_rule() -> None:
-    assert decide(None, identity="a", now=0.0) is Step.CREATE
-    assert decide(observed("a"), identity="a", now=100.0) is Step.RENEW
-    assert decide(observed(""), identity="a", now=0.0) is Step.TAKE
+    assert decide(None, identity="a", now=0.0) is LeaseStep.CREATE
+    assert decide(observed("a"), identity="a", now=100.0) is LeaseStep.RENEW
+    assert decide(observed(""), identity="a", now=0.0) is LeaseStep.TAKE
     assert decide(observed("b"), identity="a", now=5.0) == 10.0
-    assert decide(observed("b"), identity="a", now=15.0) is Step.TAKE
+    assert decide(observed("b"), identity="a", now=15.0) is LeaseStep.TAKE
 
 
 @pytest.mark.parametrize("changes", [{"renew_seconds": 15.0}, {"retry_seconds": 10.0}, {"retry_seconds": 0.0}])
