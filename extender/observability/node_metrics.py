@@ -13,6 +13,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from extender.cluster.node import NodeRecord
+from extender.observability.metrics import TEXTS
 from extender.questions.free_room import numa_room, unusable_share
 
 CONTAINER_CPUS: Final = (4, 8, 16)
@@ -24,28 +25,12 @@ class NodeMetrics:
 
     def __init__(self) -> None:
         self._registry: Final = CollectorRegistry()
-        self.left_out: Final = self._gauge("left_out", "Nodes that are not shown: NUMA_EXTENDER_NODE_METRICS is lower.")
-        self._free_cpus = self._gauge(
-            "free_cpus",
-            "Exclusive CPUs that one container could get on the NUMA node; whole cores if the kubelet needs them.",
-            "node",
-            "numa",
-        )
-        self._largest = self._gauge(
-            "largest_aligned_cpus", "The most exclusive CPUs that one container could get on one NUMA node.", "node"
-        )
-        self._unusable = self._gauge(
-            "unusable_cpus_ratio",
-            "Share of the free exclusive CPUs that aligned containers of this many CPUs cannot use.",
-            "node",
-            "container_cpus",
-        )
-        self._memory = self._gauge(
-            "free_memory_bytes", "Memory that one container could get on the NUMA node.", "node", "numa", "type"
-        )
-        self._devices = self._gauge(
-            "free_devices", "Free healthy devices of the NUMA node.", "node", "numa", "resource"
-        )
+        self.left_out: Final = self._gauge("left_out")
+        self._free_cpus = self._gauge("free_cpus", "node", "numa")
+        self._largest = self._gauge("largest_aligned_cpus", "node")
+        self._unusable = self._gauge("unusable_cpus_ratio", "node", "container_cpus")
+        self._memory = self._gauge("free_memory_bytes", "node", "numa", "type")
+        self._devices = self._gauge("free_devices", "node", "numa", "resource")
 
     def add(self, record: NodeRecord) -> None:
         """Show one node."""
@@ -71,5 +56,5 @@ class NodeMetrics:
         """The Prometheus text format."""
         return generate_latest(self._registry)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"numa_extender_node_{name}", text, labels, registry=self._registry)
+    def _gauge(self, name: str, *labels: str) -> Gauge:
+        return Gauge(f"numa_extender_node_{name}", TEXTS[f"node_{name}"], labels, registry=self._registry)
