@@ -38,6 +38,7 @@ class Traits(NamedTuple):
     score_only: bool
     complete: bool
     contradictory: bool
+    changing: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -108,7 +109,9 @@ class NodeClass:
     @property
     def traits(self) -> Traits:
         """What a judgement of the class reads besides the kubelet and the states."""
-        return Traits(self.hidden, self.stale, self.score_only, self.complete, self.possible.contradictory)
+        possible = self.possible
+        doubts = possible.contradictory, possible.changing
+        return Traits(self.hidden, self.stale, self.score_only, self.complete, *doubts)
 
     @property
     def rules(self) -> Rules | None:

@@ -112,7 +112,7 @@ class NodeProjection:
             if work is not None:
                 self.finish(work())
         found = self.now
-        return PossibleStates((reported,), complete=False) if found is None else found.possible
+        return PossibleStates((reported,), complete=False, changing=True) if found is None else found.possible
 
     def work(self) -> Callable[[], LateProjection] | None:
         """Computes the projection of a node that is changing; None if it is not. One at a time for each node."""

@@ -87,7 +87,8 @@ def together(admissions: Sequence[Outcome]) -> tuple[Outcome, ...]:
 class PossibleStates:
     """`states`: empty if no verdict is possible. `complete`: whether these are all states.
 
-    `contradictory`: the report that they rest on contradicts itself; `complete` is False then.
+    `contradictory`: the report that they rest on contradicts itself; `complete` is False then. `changing`: they are
+    being computed, and this is only the state of the last report; so it is then, too.
 
     `in_turn`: the NRI topology-aware policy has yet to place containers of other pods. It may create them after
     containers of the next pod, so a verdict on that pod is never more than possible.
@@ -97,6 +98,7 @@ class PossibleStates:
     complete: bool = True
     in_turn: bool = False
     contradictory: bool = False
+    changing: bool = False
 
     @property
     def first(self) -> ManagerState | None:
@@ -112,7 +114,7 @@ class PossibleStates:
     def key(self) -> object:
         """Equal for possible states that give the same verdict for every new pod."""
         one = self.states[0].key if len(self.states) == 1 else frozenset(state.key for state in self.states)
-        return one, self.complete, self.in_turn, self.contradictory
+        return one, self.complete, self.in_turn, self.contradictory, self.changing
 
     def admit(
         self, kubelet: Kubelet, request: PodRequest, *, max_replays: int = MAX_REPLAYS, budget: Budget | None = None

@@ -54,7 +54,7 @@ NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
 """The judgement of classes that were not judged in time, if the settings pass them."""
 NO_TURN: Final = Judgement(RefusalReason.NO_TURN, Certainty.UNKNOWN)
 """The judgement of classes that were not judged in time, if the settings refuse them."""
-CHANGING: Final = Judgement(RefusalReason.UNSETTLED, Certainty.UNKNOWN)
+CHANGING: Final = Judgement(RefusalReason.CHANGING, Certainty.UNKNOWN)
 """The judgement of a node that changes faster than it can be judged."""
 _MAX_ATTEMPTS: Final = 5
 """How often a node is judged that changes while it is judged."""

@@ -95,6 +95,7 @@ _WITHOUT_AMOUNTS: Final = frozenset(
         RefusalReason.CHANCE,
         RefusalReason.UNSETTLED,
         RefusalReason.CONTRADICTORY,
+        RefusalReason.CHANGING,
     }
 )
 """Refusals whose message has no amounts."""
@@ -211,7 +212,8 @@ class _Judge:
         is_score_only = kubelet.rules.newer_than_known and policy.newer is Action.PASS
         if is_refused and (node_class.score_only or is_score_only):
             return Judgement(None, certainty, trouble=found.trouble)
-        if not found.merits and not found.is_open:
+        is_passing = node_class.possible.changing and not (found.refusal and found.refusal.never)
+        if not found.merits and not found.is_open and not (is_passing and policy.requires_certainty):
             return Judgement(found.refusal, certainty)
         if (is_refused or not node_class.complete) and policy.requires_certainty:
             return Judgement(_why_not_certain(node_class.possible), certainty, trouble=found.trouble)
@@ -220,8 +222,8 @@ class _Judge:
 
 
 def _why_not_certain(possible: PossibleStates) -> RefusalReason:
-    if possible.contradictory:
-        return RefusalReason.CONTRADICTORY
+    if possible.contradictory or possible.changing:
+        return RefusalReason.CONTRADICTORY if possible.contradictory else RefusalReason.CHANGING
     return RefusalReason.CHANCE if possible.is_certain else RefusalReason.UNSETTLED
 
 

@@ -40,6 +40,7 @@ class RefusalReason(Enum):
     NRI_CRASH = ("an annotation of the pod would end the process of the node's NRI policy", True)
     CHANCE = ("NUMA alignment on the node depends on a random choice of devices", False)
     UNSETTLED = ("pods coming to or leaving the node decide whether NUMA alignment is possible", False)
+    CHANGING = ("the node has just changed and what it can take is still being computed", False)
     CONTRADICTORY = ("the node's state files contradict themselves: its kubelet has not finished writing them", False)
     PROMISED = ("the free room on the node is reserved for a nominated pod of equal or higher priority", False)
     STALE = ("the node's NUMA state is stale", False)

@@ -16,14 +16,19 @@ from extender.cluster.node_class import NodeClass
 from extender.cluster.steps import LOOP_STEPS
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
+from extender.features.deferrals.left_out import AWAIT_SECONDS
 from extender.intake import observation_of
 from extender.scheduling.binder import BindFailure, NotBound, PodBound
+from extender.scheduling.objections import Filtered
+from extender.scheduling.reasons import RefusalReason
+from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
+from extender.wire.scheduler import SchedulerArgs
 from tests.api.conftest import Clock
 from tests.cluster.test_search_bounds import calls_of, waiting
 from tests.nri_samples import nri_report
 from tests.observations import observation_of as sample_observation
-from tests.reports import sample
+from tests.reports import pod_of, sample
 from tests.scheduling.test_bind import World, failure_of
 
 
@@ -207,5 +212,37 @@ def test_bind_waits_a_limited_time_and_for_this_node_only(
             assert store.pods_of("node-a").ledger.find("uid-here") is None, "its room is given back"
             gate.is_open.set()
         assert await world.bind("there", "node-b") == PodBound()
+
+    asyncio.run(story())
+
+
+def test_filter_says_that_a_node_is_changing_and_an_error_brings_the_pod_back_soon() -> None:
+    """Seen red: the reason was that of pods which come or leave, and kube-scheduler could wait for five minutes."""
+
+    async def story() -> None:
+        gate = Gate(is_open=False)
+        world = World(settings=Settings(question_workers=0), names=(), offload=gate)
+        store = world.service.known.nodes
+        report(store)
+        bind_four(store)
+
+        async def filtered(cpus: int) -> Filtered:
+            args = SchedulerArgs(pod=pod_from_json(pod_of(cpus, name=f"pod-{cpus}")), names=("node-a",), nodes=None)
+            return await world.service.scheduling.filter.filter(args)
+
+        changing = await filtered(1)
+        assert changing.refused == {"node-a": RefusalReason.CHANGING.text}
+        assert changing.error.startswith(RefusalReason.CHANGING.text)
+        never = await filtered(1000)
+        assert never.refused == {"node-a": RefusalReason.NRI_CPUS_NEVER.text}
+        assert not never.error
+
+        world.clock.now += AWAIT_SECONDS
+        assert not (await filtered(1)).error, "after a while it may preempt"
+
+        gate.is_open.set()
+        assert await world.service.judging.projections.settled("node-a", 60)
+        assert RefusalReason.CHANGING.text not in (await filtered(1)).refused.values()
+        await world.service.judging.projections.aclose()
 
     asyncio.run(story())

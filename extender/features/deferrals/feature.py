@@ -1,7 +1,7 @@
 """Connects deferrals with filter and bind, and with the refusals that the watch of pods shows."""
 
 from extender.api.service import Service
-from extender.features.deferrals.left_out import Deferrals, EndedPods, JustRefused, StartingKubelets
+from extender.features.deferrals.left_out import Deferrals, JustRefused, StartingKubelets, changing_nodes, ended_pods
 from extender.features.deferrals.totals_check import TotalsCheck
 from extender.kube.feed import Refused
 from extender.runtime.connection import ApiConnection, ConnectedFeature
@@ -15,7 +15,8 @@ class DeferralsFeature(ConnectedFeature):
         known, clock, seconds = service.known, service.clock, service.settings.hold_back_seconds
         self.objectors = [
             JustRefused(service.records.refusals, clock),
-            EndedPods(known.nodes, clock),
+            ended_pods(known.nodes, clock),
+            changing_nodes(clock),
             StartingKubelets(known.nodes, known.link, clock),
             Deferrals(seconds, clock),
         ]

@@ -21,10 +21,11 @@ LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
 """In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
 STARTING: Final = Judgement(RefusalReason.STARTING, Certainty.EXACT)
 NO_OTHER: Final = f"{RefusalReason.STARTING.text}, and no other node can take the pod; try again in some seconds"
-AWAIT_SECONDS: Final = 20.0
-"""For so long a pod gets errors because of ended pods. Then it is refused for as long, and may preempt."""
-_REMEMBERED: Final = 4096
 ENDED: Final = "no node can take the pod before kubelets release what ended pods held; try again in some seconds"
+CHANGING: Final = f"{RefusalReason.CHANGING.text}, and no other node can take the pod; try again in some seconds"
+AWAIT_SECONDS: Final = 20.0
+"""For so long a pod gets errors because of what is about to pass. Then it is refused for as long, and may preempt."""
+_REMEMBERED: Final = 4096
 
 
 class JustRefused(Objector):
@@ -96,35 +97,47 @@ class StartingKubelets(Objector):
         return self._cluster.starting(self._clock())
 
 
-class EndedPods(Objector):
-    """Makes the answer an error where only ended pods that a kubelet still counts keep a node from the pod.
+class Awaited(Objector):
+    """Makes the answer an error where refusals that are about to pass, by *passes*, keep every node from the pod.
 
-    kube-scheduler has seen the end of these pods. After a refusal it could let the pod wait for five minutes, or evict
-    others in vain; after an error it tries the pod again after its back-off. Where pods end all the time, that would
-    keep the pod from preemption for ever: see `AWAIT_SECONDS`. An error would also clear a nomination, so a pod with a
-    nominated node gets none.
+    After a refusal kube-scheduler could let the pod wait for five minutes, or evict others in vain; after an error it
+    tries the pod again after its back-off. Where it comes again and again, that would keep the pod from preemption for
+    ever: see `AWAIT_SECONDS`. An error would also clear a nomination, so a pod with a nominated node gets none.
     """
 
-    def __init__(self, cluster: NodeStore, clock: Callable[[], float]) -> None:
-        self._cluster, self._clock = cluster, clock
+    def __init__(
+        self, error: str, passes: Callable[[Mapping[str, str], float], bool], clock: Callable[[], float]
+    ) -> None:
+        self._error, self._passes, self._clock = error, passes, clock
         self._since: Final[BoundedMap[str, float]] = BoundedMap(_REMEMBERED)
         """Since when a pod gets errors, by UID."""
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result as an error."""
         now = self._clock()
-        if filtered.feasible or call.args.nominated_node or not self._are_counted(filtered.refused, now):
+        if filtered.feasible or filtered.error or call.args.nominated_node or not self._passes(filtered.refused, now):
             return None
-        return Objection(replace(filtered, error=ENDED)) if self._may_wait(call.args.pod.uid, now) else None
+        return Objection(replace(filtered, error=self._error)) if self._may_wait(call.args.pod.uid, now) else None
 
     def _may_wait(self, uid: str, now: float) -> bool:
         since = self._since.get(uid, now)
         self._since[uid] = since if now - since < 2 * AWAIT_SECONDS else now
         return now - self._since[uid] < AWAIT_SECONDS
 
-    def _are_counted(self, refused: Mapping[str, str], now: float) -> bool:
+
+def ended_pods(cluster: NodeStore, clock: Callable[[], float]) -> Awaited:
+    """Waits for kubelets that still count ended pods: kube-scheduler has seen the end of these pods."""
+
+    def are_counted(refused: Mapping[str, str], now: float) -> bool:
         names = (name for name, text in refused.items() if text == RefusalReason.UNSETTLED.text)
-        return any(self._cluster.pods_of(name).ledger.released_later(now) for name in names)
+        return any(cluster.pods_of(name).ledger.released_later(now) for name in names)
+
+    return Awaited(ENDED, are_counted, clock)
+
+
+def changing_nodes(clock: Callable[[], float]) -> Awaited:
+    """Waits for nodes whose possible states are being computed beside the event loop: most take milliseconds."""
+    return Awaited(CHANGING, lambda refused, _now: RefusalReason.CHANGING.text in refused.values(), clock)
 
 
 def _nominated_node(call: FilterCall, now: float) -> str:
