@@ -35,15 +35,17 @@ from extender.cluster.pods import NamespaceDemands, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeObject
-from extender.kube.pods import CREATE_ERROR, PodRecord, is_long
-from extender.kubelet.budget import remembered
+from extender.kube.pods import CREATE_ERROR, PodRecord
 from extender.kubelet.verdict import MANAGERS_REASONS
 from extender.questions.node_context import WatchedPod
+from extender.recent import RecentBytes
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 
-_SHAPES: Final = 20_000
+MAX_SHAPES_BYTES: Final = 16 << 20
+"""What is remembered of pods: 10,000 usual ones."""
+_SHAPES: Final[RecentBytes[bytes, Pod]] = RecentBytes(MAX_SHAPES_BYTES, lambda raw, pod: len(raw) + pod.weight_bytes)
 MAX_DELETED: Final = 20_000
 """How many deleted nodes are remembered."""
 
@@ -257,13 +259,16 @@ def _shape(reduced: bytes) -> Pod | None:
         return None
 
 
-@remembered(_SHAPES, 0, is_long)
 def read_shape(reduced: bytes) -> Pod:
     """The pod without its names. What its kubelet has allocated since then is not part of its admission.
 
     Raises:
         WireError: it cannot be read.
     """
+    return _SHAPES.of(reduced, lambda: _read_shape(reduced))
+
+
+def _read_shape(reduced: bytes) -> Pod:
     manifest = orjson.loads(reduced)
     for key in ("initContainerStatuses", "containerStatuses"):
         manifest["status"].pop(key, None)

@@ -13,10 +13,10 @@ import orjson
 
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.nodes import NodeObject
-from extender.kube.pods import PodRecord, is_long
-from extender.kubelet.budget import remembered
+from extender.kube.pods import REMEMBERED_BYTES, PodRecord
 from extender.questions.dynamic_devices import DynamicDevice
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, WatchedPod
+from extender.recent import RecentBytes
 from extender.scheduling.node_totals import add, pod_requests
 from extender.wire.errors import WireError
 from extender.wire.parsing import parse_milli
@@ -24,9 +24,8 @@ from extender.wire.placement_rules import placement_rules_from_json
 from extender.wire.pods import pod_from_json
 
 T = TypeVar("T")
-MAX_REMEMBERED: Final = 20_000
-"""For how many distinct reduced specs the requests are cached."""
 _NOTHING: Final[Mapping[str, int]] = {}
+_REQUESTS: Final[RecentBytes[bytes, Mapping[str, int]]] = RecentBytes(REMEMBERED_BYTES, lambda raw, _: len(raw))
 
 
 class WatchedSurroundings:
@@ -143,9 +142,12 @@ def _watched(record: PodRecord) -> WatchedPod:
     )
 
 
-@remembered(MAX_REMEMBERED, 0, is_long)
 def requests_of(reduced: bytes) -> Mapping[str, int]:
     """What a pod requests, in thousandths, from `PodRecord.reduced`. Empty if it cannot be read."""
+    return _REQUESTS.of(reduced, lambda: _requests(reduced))
+
+
+def _requests(reduced: bytes) -> Mapping[str, int]:
     manifest = orjson.loads(reduced)
     try:
         rules = placement_rules_from_json(manifest["spec"], "spec")

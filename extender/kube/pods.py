@@ -21,6 +21,7 @@ import orjson
 from extender.kube.objects import integer, items, mapping, strings, text
 from extender.kube.source import Source
 from extender.kubelet.verdict import Reason
+from extender.recent import RecentBytes
 from extender.wire import groups
 from extender.wire.errors import CapError
 from extender.wire.nri_pods import DOMAIN, KEPT, RESOURCES_ANNOTATION
@@ -50,14 +51,13 @@ NOT_OF_MANAGERS: Final = "UnexpectedAdmissionError outside the resource managers
 _MAX_ERROR: Final = 300
 MAX_REDUCED_BYTES: Final = 128 << 10
 """The largest reduced spec of one pod. A usual one has a few hundred."""
-REMEMBERED_BYTES: Final = 4096
-"""The longest reduced spec that is cached. What follows from a longer one is computed each time."""
 _RULES: Final = ("nodeSelector", "tolerations", "topologySpreadConstraints", "volumes")
 """Parts of a spec that no kubelet reads."""
 _SELECTED: Final = ("topologyKey", "labelSelector", "namespaces", "namespaceSelector")
 """The parts of a term of required anti-affinity that tell which pods it keeps away."""
-_SHARED: Final = 20_000
-"""How many distinct reduced specs are kept for sharing. Then the table is cleared."""
+REMEMBERED_BYTES: Final = 1 << 20
+"""Of the reduced specs that are shared, and of those whose requests are remembered: 4,000 usual ones, none longer
+than 4 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class PodDecoder:
     """Converts pod objects to records. One for each watch. Equal reduced specs are one object in memory."""
 
     def __init__(self) -> None:
-        self._shared: dict[bytes, bytes] = {}
+        self._shared: RecentBytes[bytes, bytes] = RecentBytes(REMEMBERED_BYTES, lambda exact, _: len(exact))
 
     def __call__(self, value: Mapping[str, Any]) -> tuple[str, PodRecord] | None:
         """The UID and the record. None for an object without UID, name or node. Raises CapError: it is too large."""
@@ -153,20 +153,8 @@ class PodDecoder:
         )
 
     def _share(self, raw: bytes) -> bytes:
-        known = self._shared.get(raw)
-        if known is not None:
-            return known
-        if len(self._shared) >= _SHARED:
-            self._shared.clear()
         exact = memoryview(raw).tobytes()  # the encoder's result keeps a buffer of 4 KB: 400 MB for 100,000 pods
-        if not is_long(exact):
-            self._shared[exact] = exact
-        return exact
-
-
-def is_long(reduced: bytes) -> bool:
-    """Whether no cache may hold the reduced spec."""
-    return len(reduced) > REMEMBERED_BYTES
+        return self._shared.of(exact, lambda: exact)
 
 
 def unread_pod(head: Mapping[str, Any], known: PodRecord | None) -> PodRecord | None:

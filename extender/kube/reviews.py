@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
@@ -40,7 +41,8 @@ V = TypeVar("V")
 class TTLCache(Generic[K, V]):
     """A map with expiring entries and a limited size: the least recently used one is dropped. Thread-safe.
 
-    An entry can be used after its expiry (`get_late`) if no new answer can be had. *clock*: monotonic seconds.
+    An entry can be used after its expiry (`get_late`) if no new answer can be had. Each new entry replaces the two
+    oldest ones if they are over. *clock*: monotonic seconds.
     """
 
     def __init__(self, size: int, clock: Callable[[], float]) -> None:
@@ -75,8 +77,11 @@ class TTLCache(Generic[K, V]):
     def put(self, key: K, value: V, ttl_seconds: float, *, grace_seconds: float = 0.0) -> None:
         """Store *value* for this long, and for *grace_seconds* more for `get_late`."""
         with self._lock:
-            expires = self._clock() + ttl_seconds
-            self._entries[key] = (expires, expires + grace_seconds, value)
+            now = self._clock()
+            for oldest in list(islice(self._entries, 2)):
+                if now >= self._entries[oldest][1]:
+                    del self._entries[oldest]
+            self._entries[key] = (now + ttl_seconds, now + ttl_seconds + grace_seconds, value)
 
     def drop(self, key: K) -> None:
         """Remove the value, its grace period included."""

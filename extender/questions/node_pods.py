@@ -12,12 +12,12 @@ from typing import Final
 
 import orjson
 
-from extender.kubelet.budget import remembered
 from extender.kubelet.pod import Container, ContainerKind, QOSClass
 from extender.kubelet.state import ManagerState
 from extender.nri.objects import QoS
 from extender.questions.node_context import WatchedPod
 from extender.questions.subjects import Subject
+from extender.recent import RecentBytes
 from extender.replay.creation import grants_of
 from extender.replay.pod import Pod
 from extender.scheduling.node_totals import add, pod_requests
@@ -26,8 +26,8 @@ from extender.wire.groups import Group, group_of
 from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload, workload_from_json
 
-_REMEMBERED_BYTES: Final = 4096
-"""The longest reduced pod that is cached. A longer one is read each time, so that no cache holds it."""
+_MANIFEST_BYTES: Final = 16 << 20
+"""What is remembered of pods: 6,000 usual ones."""
 NEVER_EVICT: Final = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
 
 
@@ -106,6 +106,13 @@ def without(subject: Subject, gone: Sequence[NodePod], number: int) -> Subject:
     )
 
 
+def _size(key: tuple[bytes, str], read: NodePod | None) -> int:
+    return len(key[0]) + (0 if read is None else read.workload.pod.weight_bytes)
+
+
+_MANIFESTS: Final = RecentBytes(_MANIFEST_BYTES, _size)
+
+
 def _reported(facts: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, str]]]:
     pods = facts.get("pods")
     for pod in pods if isinstance(pods, list) else ():
@@ -114,7 +121,8 @@ def _reported(facts: Mapping[str, object]) -> Iterator[tuple[str, tuple[str, str
 
 
 def _read(pod: WatchedPod) -> NodePod | None:
-    read = _manifest(pod.manifest, pod.namespace)
+    key = pod.manifest, pod.namespace
+    read = _MANIFESTS.of(key, lambda: _manifest(*key))
     if read is None:
         return None
     namespace, name = pod.namespace, pod.name
@@ -130,7 +138,6 @@ def _read(pod: WatchedPod) -> NodePod | None:
     )
 
 
-@remembered(20_000, 0, lambda reduced, _namespace: len(reduced) > _REMEMBERED_BYTES)
 def _manifest(reduced: bytes, namespace: str) -> NodePod | None:
     """What a reduced v1.Pod of the namespace says; None if it cannot be read."""
     document = orjson.loads(reduced)

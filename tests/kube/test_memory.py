@@ -9,9 +9,10 @@ import orjson
 import pytest
 
 from extender.kube.client import JSON, KubeClient
-from extender.kube.feed import pod_of
+from extender.kube.feed import MAX_SHAPES_BYTES, pod_of
 from extender.kube.node_context import requests_of
 from extender.kube.pods import MAX_REDUCED_BYTES, PodDecoder, PodRecord
+from extender.recent import PARTS
 from extender.wire.errors import CapError
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.k8s import store as fake_store
@@ -125,7 +126,7 @@ def test_what_its_author_chooses_of_a_pod_is_kept_within_a_bound(part: str) -> N
     left, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held / len(documents) < 1.1 * MAX_REDUCED_BYTES
-    assert left < 200_000, "nothing of pods that are gone, but for the parser's own cache of keys"
+    assert left / len(documents) < MAX_SHAPES_BYTES // PARTS, "nothing of pods that are gone, unless it is small"
 
 
 def test_annotations_that_are_cut_are_still_more_than_are_read() -> None:

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from extender.kube import node_context
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
+from extender.recent import RecentBytes
 from tests.reports import pod_of
 
 GPU = "vendor.example/gpu"
@@ -81,8 +83,8 @@ def test_a_pod_that_cannot_be_read_counts_as_nothing() -> None:
     assert known("a").requested_milli == {"cpu": 1000, "memory": 1000 << 30, GPU: 1000}
 
 
-def test_the_memory_of_specs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.kube.node_context.MAX_REMEMBERED", 2)
+def test_requests_that_are_forgotten_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_context, "_REQUESTS", RecentBytes(1000, lambda *_: 3))
     known = WatchedSurroundings()
     pods = [_pod(f"p{cpu}", cpu) for cpu in range(1, 6)]
 

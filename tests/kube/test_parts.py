@@ -198,6 +198,18 @@ def test_the_cache_forgets_by_time_and_by_size() -> None:
     assert (cache.get("a"), cache.get("c"), len(cache)) == (None, 3, 1)
 
 
+def test_the_cache_keeps_little_of_what_is_over() -> None:
+    """Seen red: 40,000 UIDs of pods that had ended, 18 MiB, each of which mattered for ten seconds."""
+    clock = Clock()
+    cache: TTLCache[int, int] = TTLCache(40_000, clock)
+    for number in range(1000):
+        clock.now += 1.0
+        cache.put(number, number, 10.0)
+        assert cache.get(number) == number
+
+    assert len(cache) <= 12
+
+
 def test_a_watch_feeds_the_loop_and_stops_with_it(server: FakeApiServer, client: KubeClient) -> None:
     """The wiring of an application: hand-off made on the loop, closed before the watch is stopped."""
     server.pods.create(pod("a", "node-a"))

@@ -1,5 +1,6 @@
 """What the records of calls keep of the cluster: as it was at each call, and never much more than was asked about."""
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from extender.cluster.node_class import UNKNOWN, NodeClass
 from extender.cluster.snapshot import PART, ClassIndex, ClusterSnapshot
-from extender.scheduling.records.decisions import SLOTS_PER_CANDIDATE, Call, DecisionLog
+from extender.scheduling.records.decisions import SLOTS_PER_CANDIDATE, Call, DecisionLog, call_about
 from extender.wire.pods import pod_from_json
+from extender.wire.scheduler import SchedulerArgs
 from tests.reports import pod_of
 
 PARTS = 4
@@ -97,3 +99,16 @@ def test_calls_for_one_namespace_displace_none_for_others() -> None:
     assert log.of_pod("quiet")
     assert [calls[0].pod.uid for calls in log.newest(10)] == ["loud-9", "loud-8", "quiet"]
     assert log.forgotten == 8
+
+
+def test_the_names_of_a_call_take_no_more_memory_than_they_are_long() -> None:
+    """Seen red: 4 KB for each call about few nodes, 20 MiB for a whole log."""
+    args = SchedulerArgs(pod=POD, names=[f"node-{i}" for i in range(10)], nodes=None)
+    call_about("filter", args, None, 0.0)
+    tracemalloc.start()
+    calls = [call_about("filter", args, None, 0.0) for _ in range(200)]
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert calls[0].names == args.names
+    assert used / len(calls) < 1000
