@@ -6,10 +6,12 @@ import os
 import socket
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import orjson
@@ -28,8 +30,11 @@ from node_exporter.sinks.nrt import ApiServer, NrtSink
 from node_exporter.visible import VisibleGroup
 
 LOG = logging.getLogger(__name__)
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 FILE = click.Path(path_type=Path)
+HELP = tomllib.loads(files("node_exporter").joinpath("options.toml").read_text())
+"""What each option means, as `--help` shows it."""
 
 
 def _rules(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, bool]:
@@ -61,42 +66,24 @@ def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
             yield name, near[0] if near else None
 
 
+def _option(flag: str, variable: str | None = None, *, name: str | None = None, **how: Any) -> Decorator:
+    """The option `--FLAG`, which the environment variable sets as well. Its default is shown."""
+    names = (f"--{flag}", name) if name else (f"--{flag}",)
+    return click.option(*names, envvar=variable, help=HELP[flag], **({"show_default": "default" in how} | how))
+
+
 def _node_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that both commands have."""
     existing = click.Path(path_type=Path, exists=True, file_okay=False)
     options = (
-        click.option(
-            "--root", type=existing, default=Path("/"), envvar="NUMA_ROOT", show_default=True,
-            help="Directory that contains the node's /sys, /proc, /var/lib/kubelet and /var/log/pods.",
-        ),
-        click.option(
-            "--node-name", envvar="NODE_NAME", default=socket.gethostname,
-            help="Name of the Node object. [default: the host name]",
-        ),
-        click.option(
-            "--kubelet-dir", envvar="KUBELET_DIR",
-            help="The kubelet's --root-dir. [default: from its command line, or /var/lib/kubelet]",
-        ),
-        click.option(
-            "--kubelet-version", envvar="KUBELET_VERSION",
-            help='Such as "v1.36.2"; takes precedence over the version that the kubelet reports.',
-        ),
-        click.option(
-            "--rule", "rules", multiple=True, callback=_rules, envvar="NUMA_RULES", metavar="NAME=true|false",
-            help="A behaviour that the kubelet's vendor back-ported, such as device_numa_narrowing=true. Repeatable; "
-            "in the environment separated by spaces. docs/kubernetes-versions.md lists the names.",
-        ),
-        click.option(
-            "--nri-config", type=FILE, envvar="NUMA_NRI_CONFIG",
-            help="The file that the NRI topology-aware policy runs with (--config-file of the plugin), YAML or JSON. "
-            "[default: from the API server with --nri-namespace, else not known]",
-        ),
-        click.option(
-            "--nri-release", default="", envvar="NUMA_NRI_RELEASE",
-            help='The release of the NRI topology-aware plugin, such as "v0.14.0". [default: with --nri-namespace the '
-            "tag of its image on the node, if there is one only]",
-        ),
-    )  # fmt: skip
+        _option("root", "NUMA_ROOT", type=existing, default=Path("/")),
+        _option("node-name", "NODE_NAME", default=socket.gethostname, show_default=False),
+        _option("kubelet-dir", "KUBELET_DIR"),
+        _option("kubelet-version", "KUBELET_VERSION"),
+        _option("rule", "NUMA_RULES", name="rules", multiple=True, callback=_rules, metavar="NAME=true|false"),
+        _option("nri-config", "NUMA_NRI_CONFIG", type=FILE),
+        _option("nri-release", "NUMA_NRI_RELEASE", default="", show_default=False),
+    )
     for option in reversed(options):
         command = option(command)
     return command
@@ -131,69 +118,28 @@ def report(
 
 @main.command()
 @_node_options
-@click.option("--push", envvar="NUMA_PUSH_URL", help="The extender's address, such as https://numa-extender:8443.")
-@click.option(
-    "--nrt", is_flag=True, envvar="NUMA_NRT",
-    help="Publish a NodeResourceTopology object instead of pushing to an extender.",
-)  # fmt: skip
-@click.option(
-    "--api-url", envvar="NUMA_API_URL", help="The API server, for --nrt. [default: the one of this pod's cluster]"
-)
-@click.option(
-    "--api-token-file", type=FILE, envvar="NUMA_API_TOKEN_FILE", default=SERVICE_ACCOUNT / "token", show_default=True,
-    help="Token for the API server.",
-)  # fmt: skip
-@click.option(
-    "--api-ca-file", type=FILE, envvar="NUMA_API_CA_FILE", default=SERVICE_ACCOUNT / "ca.crt", show_default=True,
-    help="CA of the API server's certificate.",
-)  # fmt: skip
-@click.option(
-    "--nrt-refresh", type=click.FloatRange(min=1), default=600.0, show_default=True, envvar="NUMA_NRT_REFRESH",
-    help="Seconds after which the object is written again even if nothing has changed.",
-)  # fmt: skip
-@click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=30.0, show_default=True, envvar="NUMA_INTERVAL",
-    help="Seconds between two messages while nothing changes.",
-)  # fmt: skip
-@click.option(
-    "--nri-namespace", envvar="NUMA_NRI_NAMESPACE",
-    help="Read the TopologyAwarePolicy of this node from the API server; this is the namespace of the NRI plugin.",
-)  # fmt: skip
-@click.option("--once", is_flag=True, help="Send one report; the exit code says whether it was accepted.")
-@click.option("--dry-run", is_flag=True, help="Print what would be sent instead of sending it.")
-@click.option(
-    "--listen", default="127.0.0.1:9473", show_default=True, envvar="NUMA_LISTEN", callback=_listening,
-    help='HOST:PORT of /metrics, /livez and /readyz; "" disables it, also in the environment.',
-)  # fmt: skip
-@click.option(
-    "--timeout", type=click.FloatRange(min=0.1), default=5.0, show_default=True, envvar="NUMA_TIMEOUT",
-    help="Seconds for a reply.",
-)  # fmt: skip
-@click.option("--token-file", type=FILE, envvar="NUMA_TOKEN_FILE", help="Bearer token for the extender.")
-@click.option("--ca-file", type=FILE, envvar="NUMA_CA_FILE", help="CA of the extender's certificate.")
-@click.option("--cert-file", type=FILE, envvar="NUMA_CERT_FILE", help="Client certificate for the extender.")
-@click.option("--key-file", type=FILE, envvar="NUMA_KEY_FILE", help="Key of the client certificate.")
-@click.option(
-    "--kubelet-url", envvar="KUBELET_URL",
-    help="Read configuration and version from the running kubelet, such as https://127.0.0.1:10250.",
-)  # fmt: skip
-@click.option(
-    "--kubelet-token-file", type=FILE, envvar="KUBELET_TOKEN_FILE", default=SERVICE_ACCOUNT / "token",
-    show_default=True, help="Token for the kubelet.",
-)  # fmt: skip
-@click.option("--kubelet-ca-file", type=FILE, envvar="KUBELET_CA_FILE", help="CA of the kubelet's certificate.")
-@click.option(
-    "--kubelet-pin-file", type=FILE, envvar="KUBELET_PIN_FILE",
-    help="The kubelet's own certificate, if no CA has signed it (such as /var/lib/kubelet/pki/kubelet.crt).",
-)  # fmt: skip
-@click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
-    envvar="NUMA_LOG_LEVEL", help="Lines below this level are not logged.",
-)  # fmt: skip
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, envvar="NUMA_LOG_FORMAT",
-    help="key=value for people, or one JSON object a line for log collectors, with the extender's keys.",
-)  # fmt: skip
+@_option("push", "NUMA_PUSH_URL")
+@_option("nrt", "NUMA_NRT", is_flag=True)
+@_option("api-url", "NUMA_API_URL")
+@_option("api-token-file", "NUMA_API_TOKEN_FILE", type=FILE, default=SERVICE_ACCOUNT / "token")
+@_option("api-ca-file", "NUMA_API_CA_FILE", type=FILE, default=SERVICE_ACCOUNT / "ca.crt")
+@_option("nrt-refresh", "NUMA_NRT_REFRESH", type=click.FloatRange(min=1), default=600.0)
+@_option("interval", "NUMA_INTERVAL", type=click.FloatRange(min=0.1), default=30.0)
+@_option("nri-namespace", "NUMA_NRI_NAMESPACE")
+@_option("once", is_flag=True)
+@_option("dry-run", is_flag=True)
+@_option("listen", "NUMA_LISTEN", default="127.0.0.1:9473", callback=_listening)
+@_option("timeout", "NUMA_TIMEOUT", type=click.FloatRange(min=0.1), default=5.0)
+@_option("token-file", "NUMA_TOKEN_FILE", type=FILE)
+@_option("ca-file", "NUMA_CA_FILE", type=FILE)
+@_option("cert-file", "NUMA_CERT_FILE", type=FILE)
+@_option("key-file", "NUMA_KEY_FILE", type=FILE)
+@_option("kubelet-url", "KUBELET_URL")
+@_option("kubelet-token-file", "KUBELET_TOKEN_FILE", type=FILE, default=SERVICE_ACCOUNT / "token")
+@_option("kubelet-ca-file", "KUBELET_CA_FILE", type=FILE)
+@_option("kubelet-pin-file", "KUBELET_PIN_FILE", type=FILE)
+@_option("log-level", "NUMA_LOG_LEVEL", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@_option("log-format", "NUMA_LOG_FORMAT", type=click.Choice(["text", "json"]), default="text")
 def run(
     *,
     root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
