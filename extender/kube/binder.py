@@ -17,9 +17,8 @@ from math import inf
 from random import random
 from typing import Final
 
-from extender.kube.backoff import Backoff
 from extender.kube.client import JSON, Requester, path_of
-from extender.kube.errors import ApiError, KubeError, NoReplyError
+from extender.kube.errors import ApiError, Backoff, KubeError, NoReplyError
 from extender.kube.objects import mapping, text
 from extender.observability.logs import FaultLog
 from extender.scheduling.binder import AT_ONCE, BindFailure, Binding, BindOutcome, MaybeBound, NotBound, PodBound

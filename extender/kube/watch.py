@@ -33,10 +33,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch, Change, ConsumerGoneError, Mirror, batches
 from extender.kube.client import KubeClient, SilentStreamError, Stream
-from extender.kube.errors import ApiError, KubeError, NoReplyError
+from extender.kube.errors import ApiError, Backoff, KubeError, NoReplyError
 from extender.kube.lines import (
     BrokenStreamError,
     LineReader,

@@ -9,8 +9,7 @@ from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context, LintContext
 from extender.lint.demands import lint_demands, lint_namespace
 from extender.lint.documents import ENVIRONMENT, Located, nested
-from extender.lint.kubelet import lint_kubelet
-from extender.lint.kubelet_traps import reserved_millicpu
+from extender.lint.kubelet import lint_kubelet, reserved_millicpu
 from extender.lint.nri import KIND as NRI_POLICY
 from extender.lint.nri import lint_annotations, lint_policy_config
 from extender.lint.scheduler import lint_policy, lint_scheduler

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch, ConsumerGoneError, Gone, LoopHandoff, Mirror, Seen, batches
 from extender.kube.client import KubeClient
-from extender.kube.errors import ApiError, status_error
+from extender.kube.errors import ApiError, Backoff, status_error
 from extender.kube.lines import BrokenStreamError, LineReader, parse_events, went_back
 from extender.kube.pods import PODS, PodRecord
 from extender.kube.reviews import TTLCache

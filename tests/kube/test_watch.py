@@ -10,10 +10,9 @@ import orjson
 import pytest
 
 from extender.kube.access import plain
-from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch
 from extender.kube.client import KubeClient
-from extender.kube.errors import ApiError, NoReplyError
+from extender.kube.errors import ApiError, Backoff, NoReplyError
 from extender.kube.pods import PODS, PodRecord
 from extender.kube.source import Source
 from extender.kube.watch import Watch, WatchSettings

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from extender.kube.backoff import Backoff
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.client import KubeClient
+from extender.kube.errors import Backoff
 from extender.kube.pods import PODS, PodDecoder, PodRecord
 from extender.kube.watch import Watch, WatchSettings
 from tests.fakes.apiserver import FakeApiServer
