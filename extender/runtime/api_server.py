@@ -4,11 +4,10 @@ One client serves watches, bindings, token reviews, the lease and the annotation
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 from extender.api.service import Service
 from extender.config.settings import Settings
@@ -16,6 +15,7 @@ from extender.kube.access import Access, discover
 from extender.kube.binder import AsyncBinder, Binder
 from extender.kube.client import KubeClient
 from extender.kube.watch import WatchSettings
+from extender.runtime import running
 from extender.runtime.connection import ApiConnection
 from extender.runtime.leadership import leadership
 from extender.runtime.server import make_authority
@@ -62,7 +62,7 @@ async def connected(
         connection = ApiConnection(service, client, settings or watch_settings(service.settings), lambda: leads.leads)
         await stack.enter_async_context(_watching(connection))
         for work in connection.tasks:
-            await stack.enter_async_context(_running(work()))
+            await stack.enter_async_context(running(work()))
         yield
 
 
@@ -84,19 +84,7 @@ async def _watching(connection: ApiConnection) -> AsyncIterator[None]:
     """Runs the watches and checks their health."""
     connection.start()
     try:
-        async with _running(connection.keep_checking()):
+        async with running(connection.keep_checking()):
             yield
     finally:
         await connection.stop()
-
-
-@asynccontextmanager
-async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs *work* as a task, and cancels it at the end."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task

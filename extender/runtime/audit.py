@@ -1,13 +1,13 @@
 """Examines wrong predictions in the background: which rule of the replay explains each."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from extender.api.service import Service
+from extender.runtime import running
 from extender.scheduling.records.kubelet_rules import agreeing_rules
 from extender.scheduling.records.predictions import agrees
 
@@ -22,13 +22,8 @@ async def examining(service: Service) -> AsyncIterator[None]:
     behaviours.wake = wake.set
     if behaviours.waiting:
         wake.set()
-    task = asyncio.create_task(_examine(service, wake))
-    try:
+    async with running(_examine(service, wake)):
         yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 async def _examine(service: Service, wake: asyncio.Event) -> None:

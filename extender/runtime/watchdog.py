@@ -23,6 +23,7 @@ from extender.api.service import Service
 from extender.cluster.node import NodeRecord, Observation
 from extender.cluster.pod_tracker import PodTracker
 from extender.replay.pod import Pod
+from extender.runtime import running
 
 LOG: Final = logging.getLogger(__name__)
 PERIOD_SECONDS: Final = 0.1
@@ -92,14 +93,11 @@ class _Watchdog:
 async def watched(service: Service) -> AsyncIterator[None]:
     """The event loop is watched while the context lasts."""
     watchdog = _Watchdog(service)
-    task = asyncio.create_task(watchdog.beat(), name="watchdog")
-    try:
-        yield
-    finally:
-        watchdog.stop()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    async with running(watchdog.beat(), "watchdog"):
+        try:
+            yield
+        finally:
+            watchdog.stop()
 
 
 def blamed_by(frame: FrameType | None) -> Blamed:
