@@ -43,6 +43,15 @@ def _keep_server_name(context: click.Context, _parameter: click.Parameter, name:
     context.meta[_SERVER_NAME] = name
 
 
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+def _setting(flag: str, **more: Any) -> Callable[[F], F]:
+    """An option that a variable of the environment can set as well."""
+    variable = f"NUMA_EXTENDER_{flag.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(flag, envvar=variable, show_envvar=True, **more)
+
+
 _OPTIONS: Final = (
     click.option(
         "-o",
@@ -52,33 +61,11 @@ _OPTIONS: Final = (
         show_default=True,
         help="How to print the answer.",
     ),
-    click.option(
-        "--server",
-        envvar="NUMA_EXTENDER_SERVER",
-        show_envvar=True,
-        default=DEFAULT_SERVER,
-        show_default=True,
-        metavar="URL",
-        help="URL of the extender.",
-    ),
-    click.option(
-        "--token-file",
-        envvar="NUMA_EXTENDER_TOKEN_FILE",
-        show_envvar=True,
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="File with the bearer token to send.",
-    ),
-    click.option(
-        "--ca-file",
-        envvar="NUMA_EXTENDER_CA_FILE",
-        show_envvar=True,
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="CA certificates that verify the server's certificate.",
-    ),
-    click.option(
+    _setting("--server", default=DEFAULT_SERVER, show_default=True, metavar="URL", help="URL of the extender."),
+    _setting("--token-file", type=_FILE, help="File with the bearer token to send."),
+    _setting("--ca-file", type=_FILE, help="CA certificates that verify the server's certificate."),
+    _setting(
         "--server-name",
-        envvar="NUMA_EXTENDER_SERVER_NAME",
-        show_envvar=True,
         metavar="NAME",
         expose_value=False,
         callback=_keep_server_name,

@@ -27,25 +27,20 @@ from extender.wire.templates import find_templates, only
 
 MAX_FOUND: Final = 20
 MAX_REPLICAS: Final = 2**31 - 1
+_REPLICATED: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet")
 _TEMPLATE: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": (),
     "PodTemplate": ("template",),
-    "Deployment": ("spec", "template"),
-    "ReplicaSet": ("spec", "template"),
-    "ReplicationController": ("spec", "template"),
-    "StatefulSet": ("spec", "template"),
     "DaemonSet": ("spec", "template"),
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    **dict.fromkeys(_REPLICATED, ("spec", "template")),
 }
 """The path of the pod template, by kind. For kinds that are not listed it is found by structure (`wire.templates`)."""
 KNOWN_KINDS: Final = frozenset((*_TEMPLATE, *virtual_machines.KINDS))
 MAX_SHOWN: Final = 8
 _REPLICAS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Deployment": ("spec", "replicas"),
-    "ReplicaSet": ("spec", "replicas"),
-    "ReplicationController": ("spec", "replicas"),
-    "StatefulSet": ("spec", "replicas"),
+    **dict.fromkeys(_REPLICATED, ("spec", "replicas")),
     "Job": ("spec", "parallelism"),
     "CronJob": ("spec", "jobTemplate", "spec", "parallelism"),
 }
