@@ -12,8 +12,8 @@ from starlette.routing import Route
 
 from extender.api.access.limits import LimitError
 from extender.api.http.bodies import BodyTooLargeError, read_body
-from extender.api.http.problems import documented
-from extender.api.http.replies import JSON, described, json_body
+from extender.api.http.problems import documented, replies_with
+from extender.api.http.replies import JSON, json_body
 from extender.api.nodes.routes import NodeName
 from extender.api.service import Service
 from extender.cluster.node import ClusterFullError, NodeRecord, Observation, OutdatedError, UnknownNodeError
@@ -124,8 +124,7 @@ def reports_router(endpoints: ReportEndpoints) -> APIRouter:
     @router.put(
         "/{name}/report",
         summary="Replace the report of a node",
-        response_class=Response,
-        responses={200: described(Accepted), **documented(*_REFUSALS, HTTPStatus.INSUFFICIENT_STORAGE)},
+        **replies_with(Accepted, *_REFUSALS, HTTPStatus.INSUFFICIENT_STORAGE),
         openapi_extra=json_body(REPORT),
     )
     async def put_report(name: NodeName, request: Request) -> Response:  # noqa: ARG001 - for the documentation

@@ -8,8 +8,8 @@ from typing import Annotated
 import numpy as np
 from fastapi import APIRouter, HTTPException, Response
 
-from extender.api.http.problems import documented
-from extender.api.http.replies import described, json_reply
+from extender.api.http.problems import documented, replies_with
+from extender.api.http.replies import json_reply
 from extender.api.service import Service
 from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
 from extender.kubelet.verdict import Certainty
@@ -45,8 +45,7 @@ def ops_router(service: Service) -> APIRouter:
     @router.get(
         "/readyz",
         summary="Check that the service can serve requests",
-        response_class=Response,
-        responses={200: described(Ready), **documented(HTTPStatus.SERVICE_UNAVAILABLE)},
+        **replies_with(Ready, HTTPStatus.SERVICE_UNAVAILABLE),
     )
     async def readyz() -> Response:
         """Ready once pods and nodes are listed, or at once if the API server is not watched.

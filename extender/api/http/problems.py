@@ -1,6 +1,7 @@
 """Errors as problem+json (RFC 9457). The scheduler's routes do not use it: see `api.scheduler`."""
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from extender.answers.question import BusyError, OutOfMemoryError, QuestionError, QuestionTimeoutError, WorkerDiedError
 from extender.api.http.bodies import BodyTooLargeError, EncodingError
-from extender.api.http.replies import schema_of
+from extender.api.http.replies import described, schema_of
 from extender.cluster.node import ClusterFullError, OutdatedError, UnknownNodeError
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError, shown
@@ -65,6 +66,12 @@ def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that can reply with these problems."""
     content = {MEDIA_TYPE: {"schema": schema_of(ProblemDetails)}}
     return {status.value: {"description": status.phrase, "content": content} for status in statuses}
+
+
+def replies_with(reply: type, *problems: HTTPStatus, links: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """Arguments of a route that writes its replies itself: what it replies with, and the problems that it can have."""
+    success = described(reply) | ({"links": links} if links else {})
+    return {"response_class": Response, "responses": {200: success, **documented(*problems)}}
 
 
 def install(app: FastAPI) -> None:

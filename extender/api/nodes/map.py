@@ -11,8 +11,8 @@ from zlib import crc32
 
 from fastapi import APIRouter, Query, Response
 
-from extender.api.http.problems import documented
-from extender.api.http.replies import described, json_reply
+from extender.api.http.problems import replies_with
+from extender.api.http.replies import json_reply
 from extender.api.nodes.routes import names_after
 from extender.api.nodes.views import (
     free_by_numa,
@@ -201,8 +201,7 @@ def map_router(service: Service) -> APIRouter:
     @router.get(
         "/map",
         summary="The whole cluster in one small reply",
-        response_class=Response,
-        responses={200: described(ClusterMap), **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+        **replies_with(ClusterMap, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
     async def get_map(
         limit: Annotated[int, Query(ge=1, le=MAX_MAP_PAGE, description="Nodes a page.")] = MAX_MAP_PAGE,

@@ -10,8 +10,8 @@ from typing import Annotated, Final
 import msgspec
 from fastapi import APIRouter, Path, Query, Response
 
-from extender.api.http.problems import documented
-from extender.api.http.replies import JSON, described
+from extender.api.http.problems import replies_with
+from extender.api.http.replies import JSON
 from extender.api.nodes.models import NodeDetail, NodeIndex
 from extender.api.nodes.views import describe, free_cpu_count, is_large, summarize
 from extender.api.service import Service
@@ -41,11 +41,7 @@ def nodes_router(service: Service) -> APIRouter:
     @router.get(
         "",
         summary="Nodes, page by page",
-        response_class=Response,
-        responses={
-            200: described(NodeIndex) | {"links": _FIRST_NODE},
-            **documented(HTTPStatus.UNPROCESSABLE_ENTITY),
-        },
+        **replies_with(NodeIndex, HTTPStatus.UNPROCESSABLE_ENTITY, links=_FIRST_NODE),
     )
     async def list_nodes(
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Nodes a page.")] = PAGE,
@@ -73,11 +69,7 @@ def nodes_router(service: Service) -> APIRouter:
     @router.get(
         "/{name}",
         summary="All details of one node",
-        response_class=Response,
-        responses={
-            200: described(NodeDetail),
-            **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
-        },
+        **replies_with(NodeDetail, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
     async def get_node(name: NodeName) -> Response:
         """Topology, free resources, the containers that have resources, and problems."""

@@ -19,7 +19,7 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from extender.answers.question import Asked, QuestionError, Questions
-from extender.api.http.problems import StreamProblem, documented, question_problem
+from extender.api.http.problems import StreamProblem, question_problem
 from extender.api.http.replies import JSON
 from extender.identity import Means, Principal
 
@@ -30,7 +30,7 @@ NodeQuery = Annotated[
 
 T = TypeVar("T")
 NDJSON: Final = "application/x-ndjson"
-PROBLEMS: Final = documented(
+PROBLEMS: Final = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

@@ -12,7 +12,7 @@ from extender.answers.answering import TABLE, AskedRoute
 from extender.answers.capacity import MAX_COPIES, PlanEnd
 from extender.answers.question import Asked, QuestionKind, Questions
 from extender.api.http.bodies import read_body
-from extender.api.http.problems import StreamProblem
+from extender.api.http.problems import StreamProblem, documented, replies_with
 from extender.api.http.replies import described, json_body, json_reply, schema_of
 from extender.api.questions.machines import MachineIndex, machine_index
 from extender.api.questions.routes import NDJSON, PROBLEMS, NodeQuery, answered
@@ -95,7 +95,7 @@ def questions_router(service: Service, questions: Questions) -> APIRouter:
             tags=[route.tag],
             summary=text.summary,
             description=text.description + (_TEXTS.progress if text.says_progress else ""),
-            responses={200: _LINES if route.reply is None else described(route.reply), **PROBLEMS},
+            responses={200: _LINES if route.reply is None else described(route.reply), **documented(*PROBLEMS)},
             openapi_extra=json_body(route.question, "application/yaml"),
         )
 
@@ -103,8 +103,7 @@ def questions_router(service: Service, questions: Questions) -> APIRouter:
         "/v1/machines",
         tags=["what-if"],
         summary="Machine shapes for hypothetical nodes",
-        response_class=Response,
-        responses={200: described(MachineIndex)},
+        **replies_with(MachineIndex),
     )
     async def list_machines() -> Response:
         """The catalogue of machine shapes that `hypothetical[].machine` can name."""

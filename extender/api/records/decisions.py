@@ -9,8 +9,8 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from msgspec import Meta
 
 from extender.answers.question import Asked, PastCall, QuestionKind, Questions
-from extender.api.http.problems import documented
-from extender.api.http.replies import JSON, described, json_reply
+from extender.api.http.problems import replies_with
+from extender.api.http.replies import JSON, json_reply
 from extender.api.questions.routes import PROBLEMS, whole_answer
 from extender.api.service import Service
 from extender.kubelet.verdict import Certainty
@@ -104,12 +104,8 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
 
     @router.get(
         "/decisions",
-        response_class=Response,
         summary="List the last scheduling calls",
-        responses={
-            200: described(DecisionIndex) | {"links": _FIRST_POD},
-            **documented(HTTPStatus.UNPROCESSABLE_ENTITY),
-        },
+        **replies_with(DecisionIndex, HTTPStatus.UNPROCESSABLE_ENTITY, links=_FIRST_POD),
     )
     async def list_decisions(
         limit: Annotated[int, Query(ge=1, le=500, description="Largest number of pods.")] = 50,
@@ -120,12 +116,8 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
 
     @router.get(
         "/pods/{uid}/decision",
-        response_class=Response,
         summary="Explain which nodes a pod was offered",
-        responses={
-            200: described(PodDecision),
-            **PROBLEMS,
-        },
+        **replies_with(PodDecision, *PROBLEMS),
     )
     async def get_decision(
         request: Request,

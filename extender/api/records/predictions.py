@@ -5,7 +5,8 @@ from typing import Annotated, Final, Self
 
 from fastapi import APIRouter, Response
 
-from extender.api.http.replies import described, json_reply
+from extender.api.http.problems import replies_with
+from extender.api.http.replies import json_reply
 from extender.api.service import Service
 from extender.replay.demands import Breach
 from extender.scheduling.records.demand_results import DemandResult
@@ -167,12 +168,7 @@ def audit_router(service: Service) -> APIRouter:
     """GET /v1/audit."""
     router = APIRouter(prefix="/v1", tags=["service"])
 
-    @router.get(
-        "/audit",
-        summary="Compare predictions with what the kubelets did",
-        response_class=Response,
-        responses={200: described(AuditView)},
-    )
+    @router.get("/audit", summary="Compare predictions with what the kubelets did", **replies_with(AuditView))
     async def get_audit() -> Response:
         """Counters of predictions, nodes with wrong predictions, and the last wrong predictions."""
         return json_reply(_audit_view(service))

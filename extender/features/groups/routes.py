@@ -10,8 +10,8 @@ import msgspec
 from fastapi import APIRouter, Depends, HTTPException, Query, Response
 
 from extender.api.http.parameters import known_parameters
-from extender.api.http.problems import documented
-from extender.api.http.replies import described, json_reply
+from extender.api.http.problems import replies_with
+from extender.api.http.replies import json_reply
 from extender.api.service import Service
 from extender.features.groups.groups import Groups
 from extender.features.groups.objector import Gangs
@@ -41,9 +41,8 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
 
     @router.get(
         "/groups",
-        response_class=Response,
         summary="Groups of pods that are placed together or not at all",
-        responses={200: described(GroupsView), **documented(HTTPStatus.UNPROCESSABLE_ENTITY)},
+        **replies_with(GroupsView, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
     async def list_groups(
         limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Groups a page.")] = PAGE,
@@ -76,9 +75,8 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
 
     @router.get(
         "/group",
-        response_class=Response,
         summary="One group of pods",
-        responses={200: described(GroupView), **documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)},
+        **replies_with(GroupView, HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
     async def get_group(
         source: Annotated[str, Query(max_length=_MAX_TEXT, description="As in the list.")],
