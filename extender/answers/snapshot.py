@@ -8,7 +8,8 @@ Rules of this file
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter, is_
 from typing import Final
 
 import orjson
@@ -46,6 +47,9 @@ class SnapshotUpdate:
     gone_classes: Sequence[int] = ()
 
 
+_parts_of: Final = attrgetter(*(each.name for each in fields(NodeContext)))
+
+
 @dataclass(frozen=True, slots=True)
 class _Sent:
     """The objects that a node was last sent with, compared by identity."""
@@ -60,13 +64,7 @@ class _Sent:
             self.node_class is record.node_class
             and self.state is record.state
             and self.facts is record.observation.facts
-            and self.around.labels is around.labels
-            and self.around.taints is around.taints
-            and self.around.unschedulable is around.unschedulable
-            and self.around.allocatable_milli is around.allocatable_milli
-            and self.around.requested_milli is around.requested_milli
-            and self.around.pods is around.pods
-            and self.around.devices is around.devices
+            and all(map(is_, _parts_of(self.around), _parts_of(around)))
         )
 
 
