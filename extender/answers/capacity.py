@@ -175,14 +175,12 @@ def counted(capacity: Capacity, subjects: Sequence[Subject], *, lines: bool) -> 
 
 
 def _room(capacity: Capacity, room: NodeRoom) -> NodeCapacity:
-    return NodeCapacity(
+    return NodeCapacity.filled(
+        room,
         node=room.subject.name,
         hypothetical=room.subject.hypothetical,
-        copies=room.copies,
         per_pod=capacity.per_pod(room.copies),
         **alignment_counts(room.alignments),
-        certainty=room.certainty,
-        totals_known=room.totals_known,
         limited_by=room.limit,
     )
 

@@ -65,11 +65,8 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
     yield DefragmentReply(
         pod=pod_summary(workload),
         curve=[
-            DefragmentPoint(
-                moves=point.moves,
-                copies=point.copies,
-                largest_cpus=point.largest_cpus,
-                evictions=[] if point.eviction is None else [evicted(move) for move in point.eviction.moves],
+            DefragmentPoint.filled(
+                point, evictions=[] if point.eviction is None else [evicted(move) for move in point.eviction.moves]
             )
             for point in points
         ],

@@ -99,8 +99,8 @@ class Explanation(ReplyBody):
 
 def explanation_of(story: AdmissionStory) -> Explanation:
     """The explanation of one node's answer."""
-    return Explanation(
-        first_fault=story.first_fault,
+    return Explanation.filled(
+        story,
         steps=[*map(_step, story.events), *map(_pools_step, story.pools)],
         steps_left_out=story.events_left_out,
         nearest=list(story.nearest.suggestions),
@@ -112,26 +112,17 @@ def _step(event: TraceEvent) -> HintsStep | MergeStep | AllocationStep:
     if isinstance(event, HintsOffered):
         return _offer(event)
     if isinstance(event, Merged):
-        return MergeStep(
-            container=event.container,
-            policy=event.policy,
-            affinity=None if event.affinity is None else list(iter_bits(event.affinity)),
-            preferred=event.preferred,
-            admitted=event.admitted,
-            why=event.why,
-        )
-    return AllocationStep(container=event.container, provider=Provider(event.provider), taken=event.taken)
+        return MergeStep.filled(event, affinity=None if event.affinity is None else list(iter_bits(event.affinity)))
+    return AllocationStep.filled(event, provider=Provider(event.provider))
 
 
 def _offer(event: HintsOffered) -> HintsStep:
     hints = event.hints or ()
-    return HintsStep(
-        container=event.container,
+    return HintsStep.filled(
+        event,
         provider=Provider(event.provider),
-        resource=event.resource,
         wanted=shown_amount(event.wanted) or 0,
         opinion="none" if event.hints is None else "hints" if hints else "impossible",
-        minimum_width=event.minimum_width,
         hints=[Hint(numa=list(iter_bits(each.mask)), preferred=each.preferred) for each in hints[:MAX_HINTS]],
         hints_left_out=max(0, len(hints) - MAX_HINTS),
         preferred_count=sum(each.preferred for each in hints),
@@ -140,22 +131,14 @@ def _offer(event: HintsOffered) -> HintsStep:
 
 def _pools_step(comparison: PoolComparison) -> PoolsStep:
     pools = [
-        ComparedPool(
-            pool=row.pool,
-            depth=row.depth,
+        ComparedPool.filled(
+            row,
             shared_left_millicpu=row.shared_left,
-            isolated_left=row.isolated_left,
             memory_numa=None if row.memory_nodes is None else list(iter_bits(row.memory_nodes)),
             hint_score=None if row.hint_score is None else round(row.hint_score, 3),
             containers=row.colocated,
-            lost_by=row.lost_by,
             why_not=row.lost_by.sentence,
         )
         for row in comparison.pools[:MAX_POOLS]
     ]
-    return PoolsStep(
-        container=comparison.container,
-        refusal=comparison.refusal,
-        pools=pools,
-        pools_left_out=max(0, len(comparison.pools) - MAX_POOLS),
-    )
+    return PoolsStep.filled(comparison, pools=pools, pools_left_out=max(0, len(comparison.pools) - MAX_POOLS))

@@ -186,11 +186,10 @@ def _plan(plan: OpenedPlace) -> RoomPlan:
 def evicted(move: Move) -> EvictedPod:
     """One pod to evict."""
     pod = move.pod
-    return EvictedPod(
+    return EvictedPod.filled(
+        pod,
         pod=pod.name,
         node=move.source,
-        priority=pod.priority,
-        owner=pod.owner,
         requests={name: format_milli(name, milli) for name, milli in pod.requests_milli.items()},
         to=move.node,
         numa=list(iter_bits(move.numa)),

@@ -33,13 +33,11 @@ def placement_of(answer: NodeWhatIf) -> PodPlacement:
     """One node's answer to a pod, without the reasons of kube-scheduler in detail."""
     verdict = answer.verdict
     is_placed = answer.outcome == "fits" and isinstance(verdict, Admitted)
-    return PodPlacement(
+    return PodPlacement.filled(
+        answer,
         node=answer.subject.name,
-        outcome=answer.outcome,
         **alignment_fields(answer.alignment),
         containers=container_placements(whole_placements(verdict), answer.admitted_as)
         if is_placed and isinstance(verdict, Admitted)
         else {},
-        reason=answer.reason,
-        certainty=answer.certainty,
     )

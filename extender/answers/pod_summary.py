@@ -44,11 +44,8 @@ def pod_summary(workload: PodWorkload) -> PodSummary:
     request = resolve(workload.pod, NEWEST_RULES)
     wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
     kinds = {c.name: c.kind for c in workload.pod.containers}
-    return PodSummary(
-        kind=workload.kind,
-        namespace=workload.namespace,
-        name=workload.name,
-        replicas=workload.replicas,
+    return PodSummary.filled(
+        workload,
         qos=request.qos,
         requests={name: format_milli(name, milli) for name, milli in wanted.items()},
         containers=[

@@ -95,15 +95,14 @@ def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> It
         notes.append(f"the NRI policy would give the container these CPUs for itself: {cpus}")
     elif found.cpus_now and found.resize.result == "fits":
         notes.append("the container keeps its exclusive CPUs, whatever it requests after the resize")
-    yield ResizeCheckReply(
+    yield ResizeCheckReply.filled(
+        found.resize,
         pod=pod.name,
         node=subject.name,
         container=new.name,
         before={name: format_milli(name, old.requests_milli.get(name, 0)) for name in amounts},
         after={name: format_milli(name, amount) for name, amount in amounts.items()},
         limits={name: format_milli(name, new.limits_milli[name]) for name in amounts if name in new.limits_milli},
-        result=found.resize.result,
-        reason=found.resize.reason,
         exclusive_cpus=format_list(found.cpus_now),
         shared_cpus=format_list(found.shared_cpus),
         recreated=placement_of(found.own_node),

@@ -193,7 +193,7 @@ def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: 
         action=_action(node),
         kubelet_version=before if node.config is None else node.config.kubelet_version,
         error=node.config_error,
-        refused_files=[RefusedFileInfo(file=file.name, reason=file.reason) for file in node.refused_files],
+        refused_files=[RefusedFileInfo.filled(file, file=file.name) for file in node.refused_files],
         kept=counts["kept"],
         moved=counts["moved"],
         may_fail=counts["may-fail"],
@@ -217,12 +217,10 @@ def _action(node: RestartedNode) -> NodeAction:
 
 
 def _pod(number: int, each: RestartedPod, homes: Mapping[str, str | None], *, is_drained: bool) -> RestartedPodInfo:
-    return RestartedPodInfo(
+    return RestartedPodInfo.filled(
+        each,
         pod=each.pod.name,
         order=number,
-        result=each.result,
-        reason=each.reason,
-        message=each.message,
         cpus_before=format_list(each.cpus_before),
         cpus_after="" if each.result in ("fails", "may-fail") else format_list(each.cpus_after),
         drain_first=is_drained,

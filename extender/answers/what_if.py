@@ -221,12 +221,5 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
 
 def _common(answer: NodeWhatIf) -> CommonAnswer:
     refusal = answer.judgement.refusal
-    return CommonAnswer(
-        outcome=answer.outcome,
-        passes=refusal is None,
-        why="" if refusal is None else refusal.text,
-        never=answer.never,
-        certainty=answer.certainty,
-        score=answer.score,
-        **alignment_fields(answer.alignment),
-    )
+    passes, why = refusal is None, "" if refusal is None else refusal.text
+    return CommonAnswer.filled(answer, passes=passes, why=why, **alignment_fields(answer.alignment))

@@ -6,13 +6,18 @@ Rules for replies
   new fields.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from msgspec import Meta, Struct
 
 
 class ReplyBody(Struct):
     """Base of replies, and of their parts."""
+
+    @classmethod
+    def filled(cls, source: object, **more: object) -> Self:
+        """The reply with the fields of *more*; the others are the attributes of *source* with their names."""
+        return cls(**{name: more[name] if name in more else getattr(source, name) for name in cls.__struct_fields__})
 
 
 def about(text: str, *examples: object, **limits: Any) -> Meta:

@@ -221,21 +221,13 @@ def explained(verdict: KubeletVerdict, alignment: PodAlignment | None) -> Verdic
             nri=placed_by_policy(placed_by(verdict)),
             **common,
         )
-    refused_by = RefusedBy(
-        provider=verdict.provider,
-        container=verdict.container,
-        resource=verdict.resource,
-        wanted=shown_amount(verdict.wanted),
-        had=verdict.had,
-        when=verdict.when,
-    )
     return Verdict(
         admit=False,
         reason=verdict.reason.value,
         message=verdict.message,
         containers={},
         pod_cpus="",
-        refused_by=refused_by,
+        refused_by=RefusedBy.filled(verdict, wanted=shown_amount(verdict.wanted)),
         **common,
     )
 

@@ -232,10 +232,7 @@ def _topology(kubelet: Kubelet, state: ManagerState) -> list[NUMANodeView]:
                 cores=[list(iter_bits(core)) for core in cores.get(node.id, ())],
                 reserved_cpus=format_list(cpus & kubelet.reserved_cpus),
                 free_cpus=format_list(cpus & free),
-                memory={
-                    name: MemoryView(total=a.total, allocatable=a.allocatable, free=a.free)
-                    for name, a in (memory.amounts if memory is not None else ())
-                },
+                memory={name: MemoryView.filled(a) for name, a in (memory.amounts if memory is not None else ())},
                 memory_bytes=node.memory_bytes,
                 memory_group=list(iter_bits(memory.cells)) if memory is not None else [shown_numa_id(node.id)],
                 distances=list(node.distances),

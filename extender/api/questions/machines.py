@@ -29,13 +29,11 @@ def machine_index() -> MachineIndex:
     """The catalogue of machine shapes."""
     return MachineIndex(
         machines=[
-            MachineShape(
+            MachineShape.filled(
+                shape.hardware,
                 name=name,
                 about=shape.about,
-                sockets=shape.hardware.sockets,
                 numa_nodes=len(shape.hardware.numa_ids),
-                cpus=shape.hardware.cpus,
-                threads=shape.hardware.threads,
                 memory_bytes=len(shape.hardware.numa_ids) * shape.hardware.memory_gib << 30,
                 devices={resource: len(numas) for resource, numas in shape.devices.items()},
             )

@@ -170,9 +170,7 @@ async def _candidate(calls: Sequence[Call], name: str, questions: Questions, req
 
 
 def _summary(calls: Sequence[Call], now: float) -> DecisionSummary:
-    pod = calls[0].pod
-    shown = DecidedPod(uid=pod.uid, namespace=pod.namespace, name=pod.name)
-    return DecisionSummary(pod=shown, calls=[_call(call, now) for call in calls])
+    return DecisionSummary(pod=DecidedPod.filled(calls[0].pod), calls=[_call(call, now) for call in calls])
 
 
 def _call(call: Call, now: float) -> DecisionCall:

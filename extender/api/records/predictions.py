@@ -1,7 +1,7 @@
 """Route that compares predictions with what the kubelets did."""
 
 from itertools import islice
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Response
 
@@ -16,14 +16,7 @@ from extender.wire.replies import ReplyBody, about
 MAX_SHOWN: Final = 1000
 
 
-class _View(ReplyBody):
-    @classmethod
-    def of(cls, source: object, **more: object) -> Self:
-        """The fields of *more*, and the others from the attributes of *source* with their names."""
-        return cls(**{name: more[name] if name in more else getattr(source, name) for name in cls.__struct_fields__})
-
-
-class _PodView(_View):
+class _PodView(ReplyBody):
     seconds_ago: float
     node_name: str
     namespace: str
@@ -31,7 +24,7 @@ class _PodView(_View):
     uid: str
 
 
-class KindView(_View):
+class KindView(ReplyBody):
     """The labels by which predictions are counted."""
 
     policy: Annotated[str, about("Topology manager policy of the node.")]
@@ -65,7 +58,7 @@ class DisagreementView(_PodView):
     ] = None
 
 
-class BehaviourView(_View):
+class BehaviourView(ReplyBody):
     """A kubelet that behaves as with a rule that its minor does not have, or without one that it has."""
 
     node_name: str
@@ -75,7 +68,7 @@ class BehaviourView(_View):
     examined: Annotated[int, about("Failed predictions of this kubelet that were examined.")]
 
 
-class AuditedNodeView(_View):
+class AuditedNodeView(ReplyBody):
     """A node whose kubelet did something other than predicted."""
 
     name: str
@@ -98,7 +91,7 @@ class BrokenDemandView(_PodView):
     reported: Annotated[str, about("What the pod holds by its kubelet's report.")]
 
 
-class LeftOutView(_View):
+class LeftOutView(ReplyBody):
     """A node that filter leaves out for the shape of a pod that its kubelet has just refused."""
 
     node_name: str
@@ -108,7 +101,7 @@ class LeftOutView(_View):
     seconds_left: Annotated[float, about("Seconds until the node is offered again.")]
 
 
-class DemandsView(_View):
+class DemandsView(ReplyBody):
     """The pods that demand alignment and were bound since this process started."""
 
     met: int
@@ -117,7 +110,7 @@ class DemandsView(_View):
     recent: Annotated[list[BrokenDemandView], about("The last broken ones, newest first.")]
 
 
-class AuditView(_View):
+class AuditView(ReplyBody):
     """All predictions whose result became known since this process started."""
 
     counts: list[CountView]
@@ -135,31 +128,31 @@ def _audit_view(service: Service) -> AuditView:
     audit, now = service.audit, service.clock()
     refusals = islice(reversed(service.records.refusals.all(now)), MAX_SHOWN)
     return AuditView(
-        counts=[CountView.of(kind, count=count) for kind, count in sorted(audit.counts.items())],
+        counts=[CountView.filled(kind, count=count) for kind, count in sorted(audit.counts.items())],
         nodes=[
             AuditedNodeView(name=name, disagreements=wrong, results=results, distrusted=audit.is_score_only(name))
             for name, wrong, results in audit.disagreeing_nodes()
         ],
         recent=[
-            DisagreementView.of(
+            DisagreementView.filled(
                 each,
                 seconds_ago=round(now - each.at, 3),
-                kind=KindView.of(each.kind),
+                kind=KindView.filled(each.kind),
                 agrees_with=None if each.agrees_with is None else list(map(str, each.agrees_with)),
             )
             for each in reversed(audit.recent)
         ],
         behaviours=[
-            BehaviourView.of(each, **each.setting._asdict()) for each in islice(service.behaviours(), MAX_SHOWN)
+            BehaviourView.filled(each, **each.setting._asdict()) for each in islice(service.behaviours(), MAX_SHOWN)
         ],
         demands=DemandsView(
             **{result.value: audit.demands.counts[result] for result in DemandResult},
             recent=[
-                BrokenDemandView.of(each, seconds_ago=round(now - each.at, 3), broken=each.broken.breach)
+                BrokenDemandView.filled(each, seconds_ago=round(now - each.at, 3), broken=each.broken.breach)
                 for each in reversed(audit.demands.recent)
             ],
         ),
-        left_out=[LeftOutView.of(each, seconds_left=round(each.until - now, 3)) for each in refusals],
+        left_out=[LeftOutView.filled(each, seconds_left=round(each.until - now, 3)) for each in refusals],
         pods_in_flight=service.known.nodes.pods_in_flight,
     )
 
