@@ -2,7 +2,7 @@
 
 import click
 
-from extender.api.records.decisions import PodDecision
+from extender.api.records.models import PodDecision
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.output import show
 from extender.cli.render import decision_text

@@ -17,7 +17,7 @@ from extender.answers.explanation import AllocationStep, HintsStep, MergeStep, P
 from extender.answers.pod_summary import PodSummary
 from extender.answers.what_if import NodeAnswer, WhatIfReply
 from extender.api.nodes.models import NodeSummary
-from extender.api.records.decisions import PodDecision
+from extender.api.records.models import PodDecision
 from extender.cli.render_pools import comparison_lines, free_of_pools, pool_placement_line
 from extender.cli.units import amount, ids, short
 from extender.questions.plan import PlannedPod

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from extender.answers.capacity import CapacityReply, NodeCapacity, PlanEnd
 from extender.answers.what_if import WhatIfReply
 from extender.api.questions.machines import MachineIndex
-from extender.api.records.decisions import DecisionIndex, PodDecision
+from extender.api.records.models import DecisionIndex, PodDecision
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -422,3 +424,14 @@ def test_the_shell_completes_names(
     found = ShellComplete(main, {}, "numa-extender", "_X").get_completions(words, incomplete)
 
     assert [each.value for each in found] == expected
+
+
+def test_commands_that_ask_load_no_web_framework() -> None:
+    """It takes a quarter of a second, and a command that asks an extender has no use for it."""
+    asking = [name.replace("-", "_") for name in COMMANDS if name not in {"demo", "lint", "serve"}]
+    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(f'extender.cli.{name}')\n"
+    code += "print(sorted({'fastapi', 'pydantic'} & set(sys.modules)))"
+
+    done = subprocess.run([sys.executable, "-c", code, *asking], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

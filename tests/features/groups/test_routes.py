@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from starlette.testclient import TestClient
 
-from extender.api.records.decisions import PodDecision
+from extender.api.records.models import PodDecision
 from extender.app import make_app
 from extender.cli.render import decision_text
 from extender.features.groups.record import FORGET_SECONDS
