@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from extender.answers.finding import OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.question import Asked
@@ -184,7 +184,6 @@ def homes_of(pods: Sequence[NodePod], others: Sequence[Subject], judge: Judge) -
 
 
 def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: bool) -> RestartedNodeInfo:
-    counts = Counter(each.result for each in node.pods)
     drained = {each.pod.uid for each in node.drain_first}
     subject = node.subject
     before = "" if subject.kubelet is None else subject.kubelet.config.kubelet_version
@@ -194,10 +193,7 @@ def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: 
         kubelet_version=before if node.config is None else node.config.kubelet_version,
         error=node.config_error,
         refused_files=[RefusedFileInfo.filled(file, file=file.name) for file in node.refused_files],
-        kept=counts["kept"],
-        moved=counts["moved"],
-        may_fail=counts["may-fail"],
-        fails=counts["fails"],
+        **_by_result(node.pods),
         pods=[
             _pod(number, each, homes, is_drained=each.pod.uid in drained)
             for number, each in enumerate(node.pods, start=1)
@@ -228,17 +224,19 @@ def _pod(number: int, each: RestartedPod, homes: Mapping[str, str | None], *, is
     )
 
 
+def _by_result(pods: Iterable[RestartedPod]) -> dict[str, int]:
+    """The fields of a reply for pods by result."""
+    counts = Counter(each.result for each in pods)
+    return {result.replace("-", "_"): counts[result] for result in get_args(PodResult)}
+
+
 def _summary(nodes: Sequence[RestartedNode]) -> RestartSummary:
-    actions = Counter(_action(node) for node in nodes)
-    results = Counter(each.result for node in nodes for each in node.pods)
+    pods = [each for node in nodes for each in node.pods]
     return RestartSummary(
         nodes=len(nodes),
-        actions=dict(actions),
-        pods=results.total(),
-        kept=results["kept"],
-        moved=results["moved"],
-        may_fail=results["may-fail"],
-        fails=results["fails"],
+        actions=dict(Counter(_action(node) for node in nodes)),
+        pods=len(pods),
+        **_by_result(pods),
         drained=sum(len(node.drain_first) for node in nodes),
     )
 

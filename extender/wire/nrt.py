@@ -37,35 +37,28 @@ _SETS: Final = {"memory set": "memory_nodes", "shared cpuset": "shared", "reserv
                 "isolated cpuset": "isolated"}  # fmt: skip
 
 
-def pool_counts(
-    name: str,
-    kind: str,
-    parent: str,
-    resources: Mapping[str, tuple[str | int, str | int]],
-    attributes: Mapping[str, str],
-    field: str,
-) -> PoolCounts:
-    """The pool of one zone. *resources*: (allocatable, available) by name. Raises WireError."""
-    if kind not in _KINDS:
-        raise WireError(f"{field}.type", f"{shown(kind)} is not a kind of pool of the NRI topology-aware policy")
-    missing = {"cpu", "memory"} - resources.keys()
-    if missing:
+def _pool(zone: "_Zone", field: str) -> PoolCounts:
+    """The pool of one zone. Raises WireError."""
+    if zone.type not in _KINDS:
+        raise WireError(f"{field}.type", f"{shown(zone.type)} is not a kind of pool of the NRI topology-aware policy")
+    resources = {each.name: each for each in zone.resources or ()}
+    attributes = {each.name: each.value for each in zone.attributes or ()}
+    if missing := {"cpu", "memory"} - resources.keys():
         raise WireError(f"{field}.resources", f"{', '.join(sorted(missing))}: missing")
-    (cpu, cpu_left), (memory, memory_left) = resources["cpu"], resources["memory"]
-    where = f"{field}.resources"
+    cpu, memory, where = resources["cpu"], resources["memory"], f"{field}.resources"
     return PoolCounts(
-        name=name,
-        parent=parent,
-        kind=kind,
-        capacity_millicpu=parse_milli(cpu, f"{where}.cpu.capacity"),
-        available_millicpu=_signed_milli(cpu_left, f"{where}.cpu.available"),
-        capacity_memory_bytes=parse_milli(memory, f"{where}.memory.capacity") // 1000,
-        available_memory_bytes=_signed_milli(memory_left, f"{where}.memory.available") // 1000,
+        name=zone.name,
+        parent=zone.parent,
+        kind=zone.type,
+        capacity_millicpu=parse_milli(cpu.allocatable, f"{where}.cpu.capacity"),
+        available_millicpu=_signed_milli(cpu.available, f"{where}.cpu.available"),
+        capacity_memory_bytes=parse_milli(memory.allocatable, f"{where}.memory.capacity") // 1000,
+        available_memory_bytes=_signed_milli(memory.available, f"{where}.memory.available") // 1000,
         **{to: _set(attributes.get(name, ""), f"{field}.attributes.{name}") for name, to in _SETS.items()},
     )
 
 
-def tree_of(pools: Iterable[PoolCounts]) -> tuple[PoolCounts, ...]:
+def _tree_of(pools: Iterable[PoolCounts]) -> tuple[PoolCounts, ...]:
     """*pools*, checked: names differ, parents come after their children, and only the last one has none.
 
     Raises:
@@ -308,18 +301,11 @@ def _zones(zones: list[_Zone]) -> Iterator[ZoneCounts]:
 def _tree(zones: list[_Zone], *, is_extra: bool) -> tuple[PoolCounts, ...]:
     """The pools. *is_extra*: the object carries a report, which counts whatever the zones are."""
     try:
-        return tree_of(_pools(zones))
+        return _tree_of(_pool(zone, f"zones[{i}]") for i, zone in enumerate(zones))
     except WireError:
         if is_extra:
             return ()
         raise
-
-
-def _pools(zones: list[_Zone]) -> Iterator[PoolCounts]:
-    for i, zone in enumerate(zones):
-        amounts = {each.name: (each.allocatable, each.available) for each in zone.resources or ()}
-        texts = {each.name: each.value for each in zone.attributes or ()}
-        yield pool_counts(zone.name, zone.type, zone.parent, amounts, texts, f"zones[{i}]")
 
 
 def _numa(zone: _Zone) -> tuple[int, ...] | None:

@@ -130,18 +130,13 @@ def read_report(
         sequence=facts.sequence,
         observed_at=facts.observed_at,
         kubelet_version=facts.kubelet_version,
-        kubelet=node.kubelet,
-        state=node.state,
-        hidden=node.hidden,
-        contradictory=node.contradictory,
         pods=None if facts.pods is None else tuple(facts.pods),
         zones=tuple(facts.zones),
         problems=tuple(problems),
         version_from_node=read.version_from_node,
         podresources=facts.podresources,
         is_starting=read.is_starting,
-        kubelet_digest=node.kubelet_digest,
-        nri=node.nri,
+        **node._asdict(),
     )
 
 
