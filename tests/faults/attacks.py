@@ -239,6 +239,26 @@ class Refusals(Attack):
                 world.server.pods.patch(pod["metadata"]["name"], {"status": status}, EVIL)
 
 
+class Specs(Attack):
+    """Pods on a node with specs of 110 containers that nobody has seen before, created and deleted."""
+
+    name = "B9 specs"
+    node = "evil-specs"
+
+    def prepare(self, world: World) -> None:
+        world.join(self.node)
+
+    def strike(self, world: World, number: int) -> None:
+        containers = [{"name": f"c{i}", "image": "i"} for i in range(110)]
+        names = [f"spec-{number}-{i}" for i in range(700)]
+        for name in names:
+            pod = evil_pod(name, node=self.node, labels={"name": name})
+            pod["spec"]["containers"] = containers
+            world.create(pod)
+            world.delete(name, EVIL)
+            time.sleep(0.003)  # as many as a real API server takes in a second
+
+
 class HeldGroups(Attack):
     """Two groups of 100 pods with twelve containers each, of which one pod each has come."""
 
@@ -338,5 +358,5 @@ class BadHTTP(Attack):
 
 ATTACKS: Final[Sequence[type[Attack]]] = (
     DeepPod, DeepClaim, Annotations, AnnotationsOnNRI, SlowYAML, MirrorPods, Grants, InFlight, PodGlobs, NodeGlobs,
-    Configurations, Refusals, HeldGroups, Caches, Tolerations, Sibling, BadHTTP,
+    Configurations, Refusals, Specs, HeldGroups, Caches, Tolerations, Sibling, BadHTTP,
 )  # fmt: skip

@@ -98,6 +98,18 @@ def caches_keep_large_values() -> None:
     _put(nri_reports, MAX_CONFIG_BYTES=1 << 30)
 
 
+def specs_are_remembered_by_their_number() -> None:
+    """What was read of pods is remembered whatever its size."""
+    from extender import recent
+
+    original = recent.RecentBytes.__init__
+
+    def init(self: Any, most_bytes: int, _size_of: object) -> None:  # noqa: ANN401
+        original(self, most_bytes, lambda _key, _result: most_bytes // 20_000)
+
+    _put(recent.RecentBytes, __init__=init)
+
+
 def refusals_count_for_everybody() -> None:
     """A pod that its kubelet refuses counts for pods of all namespaces, whatever the reason."""
     from extender.kube import feed
@@ -173,6 +185,7 @@ OF_ATTACK: Final[Mapping[str, Callable[[], None]]] = {
     "B6 globs of a node": globs_are_free,
     "B7 configurations": caches_keep_large_values,
     "B8 refusals": refusals_count_for_everybody,
+    "B9 specs": specs_are_remembered_by_their_number,
     "S1 held groups": held_room_is_checked_to_the_end,
     "S2 caches": caches_of_a_cpu_may_repeat,
     "S3 tolerations": objects_are_read_together,
