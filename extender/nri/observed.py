@@ -8,7 +8,7 @@ Mirrors: `policy/cache.go` (cachedGrant), `policy/resources.go` (Reserve).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.kubelet.budget import MAX_STEPS, Budget
@@ -18,11 +18,11 @@ from extender.nri.events import Node, start
 from extender.nri.memory import BEST_EFFORT
 from extender.nri.objects import NriContainer, NriPod, QoS, Resources, RuntimeResources
 from extender.nri.pools import Pool
-from extender.nri.requests import CPUType
 from extender.nri.scoring import MEMORY_PRIORITY
 
 _OBSERVED: Final = "\1"
 """Begins the ids of reported containers, so that none of them is that of a container which is replayed."""
+NO_POOL: Final = -1
 MAX_ZONES: Final = 512
 """Every new request for memory is compared with each of them. Eight NUMA nodes have 255 zones."""
 _NOT_KNOWN: Final = RuntimeResources(0, 0, 0, 0)
@@ -36,11 +36,11 @@ class ObservedGrantError(ValueError):
 class ObservedGrant:
     """A grant of a container, as the plugin wrote it down.
 
-    `pod_uid` "" and `qos` UNKNOWN: the plugin no longer has the pod. `pool`: the pool's name. The other fields are
-    those of `Grant`.
+    `grant`: with the id that the plugin has given the container, and `NO_POOL`. `pool`: the name of its pool.
+    `pod_uid` "" and `qos` UNKNOWN: the plugin no longer has the pod.
     """
 
-    container_id: str
+    grant: Grant
     pod_uid: str
     namespace: str
     pod_name: str
@@ -48,12 +48,6 @@ class ObservedGrant:
     qos: QoS
     requests_cpu: bool
     pool: str
-    cpu_type: CPUType
-    exclusive: int
-    portion: int
-    memory_nodes: int
-    memory_types: int
-    memory_bytes: int
     pod_labels: tuple[tuple[str, str], ...] = field(default=())
     labels: tuple[tuple[str, str], ...] = field(default=())
 
@@ -65,9 +59,10 @@ class ObservedGrant:
     @property
     def _facts(self) -> tuple[object, ...]:
         """A sort key without ids. What can be equal on several nodes comes first, and the pod's name last."""
+        grant = self.grant
         return (
-            self.memory_bytes, self.qos.value, self.pool, self.cpu_type.value, self.exclusive, self.portion,
-            self.memory_nodes, self.memory_types, self.requests_cpu, self.namespace, self.container, self.pod_labels,
+            grant.memory_bytes, self.qos.value, self.pool, grant.cpu_type.value, grant.exclusive, grant.portion,
+            grant.memory_nodes, grant.memory_types, self.requests_cpu, self.namespace, self.container, self.pod_labels,
             self.labels, self.pod_name,
         )  # fmt: skip
 
@@ -95,24 +90,24 @@ def _checked_pool(books: Books, observed: ObservedGrant) -> Pool:
     Raises:
         ObservedGrantError: there is no such pool, or the grant cannot be one beside those in *books*.
     """
-    where, pool = observed.full_name, books.setup.tree.by_name(observed.pool)
+    where, pool, grant = observed.full_name, books.setup.tree.by_name(observed.pool), observed.grant
     if pool is None:
         raise ObservedGrantError(f"{where}: this machine and configuration have no pool {observed.pool!r}")
-    if _OBSERVED + observed.container_id in books.grants:
-        raise ObservedGrantError(f"{where}: container {observed.container_id} has two grants")
-    if foreign := observed.exclusive & ~(pool.isolated | pool.sharable):
+    if _OBSERVED + grant.container in books.grants:
+        raise ObservedGrantError(f"{where}: container {grant.container} has two grants")
+    if foreign := grant.exclusive & ~(pool.isolated | pool.sharable):
         raise ObservedGrantError(f"{where}: CPUs {format_list(foreign)} are not CPUs of {pool.name} for containers")
     root = books.setup.tree.root.id
-    if twice := observed.exclusive & ~(books.isolated[root] | books.sharable[root]):
+    if twice := grant.exclusive & ~(books.isolated[root] | books.sharable[root]):
         raise ObservedGrantError(f"{where}: CPUs {format_list(twice)} are granted to another container as well")
-    if not 0 < observed.memory_nodes < 1 << len(books.setup.topology.machine.nodes):
-        raise ObservedGrantError(f"{where}: the machine does not have the memory nodes {observed.memory_nodes:#x}")
+    if not 0 < grant.memory_nodes < 1 << len(books.setup.topology.machine.nodes):
+        raise ObservedGrantError(f"{where}: the machine does not have the memory nodes {grant.memory_nodes:#x}")
     return pool
 
 
 def _add(books: Books, observed: ObservedGrant) -> NriContainer:
     """Book the grant; returns its container."""
-    pool, id_ = _checked_pool(books, observed), _OBSERVED + observed.container_id
+    pool, id_ = _checked_pool(books, observed), _OBSERVED + observed.grant.container
     if observed.pod_uid and observed.pod_uid not in books.pods:
         books.pods[observed.pod_uid] = NriPod(
             id=observed.pod_uid,
@@ -137,17 +132,7 @@ def _add(books: Books, observed: ObservedGrant) -> NriContainer:
         labels=dict(observed.labels),
     )
     books.containers[id_] = container
-    grant = Grant(
-        container=id_,
-        pool=pool.id,
-        cpu_type=observed.cpu_type,
-        exclusive=observed.exclusive,
-        portion=observed.portion,
-        memory_nodes=observed.memory_nodes,
-        memory_types=observed.memory_types,
-        memory_bytes=observed.memory_bytes,
-    )
-    books.grants[id_] = grant
+    grant = books.grants[id_] = replace(observed.grant, container=id_, pool=pool.id)
     books.take_exclusive(pool, grant.exclusive)
     books.book_portion(pool, grant.cpu_type, grant.portion)
     priority = MEMORY_PRIORITY.get(observed.qos, BEST_EFFORT)

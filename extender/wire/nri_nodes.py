@@ -12,12 +12,13 @@ from typing import Final
 from extender.kubelet.budget import Shared
 from extender.kubelet.sets import parse_list
 from extender.nri.affinity import KUBELET_LABELS
+from extender.nri.books import Grant
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_allocator import discover
 from extender.nri.events import set_up
 from extender.nri.machine import Cache, NriMachine
 from extender.nri.objects import QoS
-from extender.nri.observed import ObservedGrant, ObservedGrantError, observe
+from extender.nri.observed import NO_POOL, ObservedGrant, ObservedGrantError, observe
 from extender.nri.requests import CPUType
 from extender.nri.state import NriPolicy, NriState
 from extender.replay.creation import NriRuntime
@@ -94,7 +95,16 @@ def _digest_of(machine: NriMachine, config: PolicyConfig, doubts: tuple[str, ...
 
 def _observed(grant: ReportedNriGrant) -> ObservedGrant:
     return ObservedGrant(
-        container_id=grant.container_id,
+        grant=Grant(
+            container=grant.container_id,
+            pool=NO_POOL,
+            cpu_type=CPUType(grant.cpu_type),
+            exclusive=parse_list(grant.exclusive),
+            portion=grant.millicpu,
+            memory_nodes=grant.memory_nodes,
+            memory_types=grant.memory_types,
+            memory_bytes=grant.memory_bytes,
+        ),
         pod_uid=grant.pod_uid,
         namespace=grant.namespace,
         pod_name=grant.pod,
@@ -102,12 +112,6 @@ def _observed(grant: ReportedNriGrant) -> ObservedGrant:
         qos=QoS(grant.qos),
         requests_cpu=grant.requests_cpu,
         pool=grant.pool,
-        cpu_type=CPUType(grant.cpu_type),
-        exclusive=parse_list(grant.exclusive),
-        portion=grant.millicpu,
-        memory_nodes=grant.memory_nodes,
-        memory_types=grant.memory_types,
-        memory_bytes=grant.memory_bytes,
         pod_labels=_labels(grant.pod_labels),
         labels=_labels(grant.labels),
     )

@@ -21,10 +21,11 @@ from extender.kube.feed import ClusterFeed
 from extender.kube.pods import PodDecoder
 from extender.kubelet.pod import Container, ContainerKind, QOSClass
 from extender.kubelet.sets import format_list
+from extender.nri.books import Grant
 from extender.nri.cpu_allocator import discover
 from extender.nri.events import Node, set_up, start
 from extender.nri.objects import QoS
-from extender.nri.observed import ObservedGrant, observe
+from extender.nri.observed import NO_POOL, ObservedGrant, observe
 from extender.nri.requests import CPUType
 from extender.replay.creation import grants_of
 from extender.replay.pod import Pod
@@ -467,9 +468,8 @@ def test_the_pools_that_the_plugin_publishes_prove_refusals_where_its_grants_are
 
 def observed(name: str, cpus: int, pool: str = "socket #0", nodes: int = 1) -> ObservedGrant:
     return ObservedGrant(
-        container_id=name, pod_uid=name, namespace="n", pod_name=name, container="c", qos=QoS.GUARANTEED,
-        requests_cpu=True, pool=pool, cpu_type=CPUType.NORMAL, exclusive=cpus, portion=0, memory_nodes=nodes,
-        memory_types=1, memory_bytes=GIB_KIB,
+        grant=Grant(name, NO_POOL, CPUType.NORMAL, cpus, 0, nodes, 1, GIB_KIB),
+        pod_uid=name, namespace="n", pod_name=name, container="c", qos=QoS.GUARANTEED, requests_cpu=True, pool=pool,
     )  # fmt: skip
 
 
