@@ -196,11 +196,11 @@ def read_page(raw: bytes) -> Page:
     except (ValueError, RecursionError):
         pass
     try:
-        rest, items = _split(raw)
+        rest, listed = _split(raw)
         page = _PAGE.decode(rest)
     except (ValueError, RecursionError) as error:
         raise WireError("", str(error)) from error
-    page.items = [msgspec.Raw(item) for item in items]
+    page.items = [msgspec.Raw(item) for item in listed]
     return page
 
 
@@ -223,6 +223,6 @@ def _split(raw: bytes) -> tuple[bytes, list[bytes]]:
         ends = at[within][(step[within] == -1) & (depth[within] == 2)]
         if length == 0 or len(starts) != len(ends):
             break
-        items = [raw[a : b + 1] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-        return raw[: start + 1] + raw[int(at[i + length]) :], items
+        listed = [raw[a : b + 1] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        return raw[: start + 1] + raw[int(at[i + length]) :], listed
     raise WireError("", "the document is not a list")
