@@ -36,3 +36,17 @@ def _ids(part: str) -> range:
     if not 0 <= low <= high <= MAX_CPU_ID:
         raise ValueError(f"not a range of CPU ids from 0 to {MAX_CPU_ID}: {low}-{high}")
     return range(low, high + 1)
+
+
+def format_ids(ids: frozenset[int]) -> str:
+    """The kernel's list format of *ids*, such as "0-3,8"."""
+    parts: list[str] = []
+    first = last = None
+    for id_ in [*sorted(ids), None]:
+        if id_ is not None and last is not None and id_ == last + 1:
+            last = id_
+            continue
+        if first is not None:
+            parts.append(str(first) if first == last else f"{first}-{last}")
+        first = last = id_
+    return ",".join(parts)

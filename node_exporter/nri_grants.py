@@ -15,9 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from node_exporter.cpu_lists import parse_cpu_list
+from node_exporter.cpu_lists import format_ids, parse_cpu_list
 from node_exporter.files import mapping, parse_json, read_file
-from node_exporter.nri_machine import format_ids
 from node_exporter.report import ReportedNriGrant
 
 STATE_FILE = "var/lib/nri-resource-policy/cache"

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from node_exporter.cpu_lists import parse_cpu_list
+from node_exporter.cpu_lists import format_ids, parse_cpu_list
 from node_exporter.files import describe, is_there, list_names, read_text
 from node_exporter.report import ReportedNriCache, ReportedNriCpu, ReportedNriMachine, ReportedNriNode
-from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, MAX_ENTRIES
+from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, MAX_ENTRIES, mem_total
 
 CPUS = "sys/devices/system/cpu"
 NODES = "sys/devices/system/node"
@@ -57,7 +57,7 @@ class _Discovery:
             isolated=self._list(cpus / "isolated"),
             performance=self._optional_list(self._root / "sys/devices/cpu_core/cpus"),
             efficient=self._optional_list(self._root / "sys/devices/cpu_atom/cpus"),
-            memory_total=self._total(self._root / "proc/meminfo", r"MemTotal:\s+(\d{1,15}) kB"),
+            memory_total=self._memory(self._root / "proc/meminfo"),
         )
 
     def _cpu(self, id_: int, path: Path, nodes: tuple[ReportedNriNode, ...]) -> ReportedNriCpu:
@@ -107,7 +107,7 @@ class _Discovery:
             ReportedNriNode(
                 id=id_,
                 cpus=self._list(path / "cpulist"),
-                memory=self._total(path / "meminfo", r"MemTotal:\s+(\d{1,15}) kB"),
+                memory=self._memory(path / "meminfo"),
                 has_memory=id_ in memory,
                 has_normal_memory=id_ in normal,
                 is_online=id_ in online,
@@ -151,11 +151,11 @@ class _Discovery:
             return default
         raise DiscoveryError(f"{self._name(path)}: not a number")
 
-    def _total(self, path: Path, pattern: str) -> int:
-        match = re.search(pattern, self._text(path))
-        if match is None:
+    def _memory(self, path: Path) -> int:
+        total = mem_total(self._text(path))
+        if total is None:
             raise DiscoveryError(f"{self._name(path)}: no MemTotal")
-        return int(match[1]) * 1024
+        return total
 
     def _cpus(self, path: Path, default: str | None = None) -> frozenset[int]:
         text = self._text(path, default)
@@ -174,17 +174,3 @@ class _Discovery:
 
     def _name(self, path: Path) -> str:
         return f"/{path.relative_to(self._root)}"
-
-
-def format_ids(ids: frozenset[int]) -> str:
-    """The kernel's list format of *ids*, such as "0-3,8"."""
-    parts: list[str] = []
-    first = last = None
-    for id_ in [*sorted(ids), None]:
-        if id_ is not None and last is not None and id_ == last + 1:
-            last = id_
-            continue
-        if first is not None:
-            parts.append(str(first) if first == last else f"{first}-{last}")
-        first = last = id_
-    return ",".join(parts)

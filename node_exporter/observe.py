@@ -8,7 +8,6 @@ Rules of this file
 - What the kubelet reads once at its start (machine, configuration) is cached, see `read_fixed`.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from node_exporter.kubelet_flags import Flags, find_command_line, last_value, pa
 from node_exporter.observation import NodeSnapshot, PodResources, RunningConfig
 from node_exporter.pods import read_pod_logs
 from node_exporter.report import KubeletState, Problem, ReportedKubeletConfig, ReportedMachine
-from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, read_machine
+from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, mem_total, read_machine
 
 DEFAULT_KUBELET_DIR = "/var/lib/kubelet"
 POD_LOG_DIR = "/var/log/pods"
@@ -206,10 +205,9 @@ def _config_from_files(root: Path, flags: Flags | None) -> tuple[ReportedKubelet
 def _memory_capacity(root: Path) -> int:
     """The machine's memory in bytes, as cadvisor reads it from /proc/meminfo. 0 if unknown."""
     try:
-        match = re.search(r"MemTotal:\s+(\d{1,15}) kB", read_text(root / "proc/meminfo", MAX_ATTRIBUTE_BYTES))
+        return mem_total(read_text(root / "proc/meminfo", MAX_ATTRIBUTE_BYTES)) or 0
     except (OSError, ValueError):
         return 0
-    return int(match[1]) * 1024 if match else 0
 
 
 def _read_boot_id(root: Path) -> tuple[str, tuple[Problem, ...]]:

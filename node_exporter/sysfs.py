@@ -130,6 +130,12 @@ def _complain_of_repeated(files: _Files, rows: list[Cpu], cpus: Mapping[int, Cpu
     )
 
 
+def mem_total(text: str) -> int | None:
+    """MemTotal of a meminfo file of the kernel, in bytes. None if it has none."""
+    match = re.search(r"MemTotal:\s+(\d{1,15}) kB", text)
+    return int(match[1]) * 1024 if match else None
+
+
 def format_page_size(kilobytes: int) -> str:
     """Name a page size as the kubelet does: the canonical binary quantity ("64Ki", "2Mi", "1Gi")."""
     for unit in ("Ki", "Mi", "Gi", "Ti"):
@@ -244,11 +250,10 @@ def _memory(files: _Files, node_dir: Path) -> int:
     text = files.text(node_dir / "meminfo")
     if text is None:
         return 0
-    match = re.search(r"MemTotal:\s+(\d{1,15}) kB", text)
-    if match is None:
+    total = mem_total(text)
+    if total is None:
         files.complain(node_dir / "meminfo", "no MemTotal: the node's memory counts as 0")
-        return 0
-    return int(match[1]) * 1024
+    return total or 0
 
 
 def _hugepages(files: _Files, node_dir: Path) -> dict[str, int]:

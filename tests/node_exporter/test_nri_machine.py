@@ -13,7 +13,8 @@ from pydantic import TypeAdapter
 
 from extender.nri.machine import DRAM, HBM, PMEM
 from extender.wire.nri_reports import nri_facts, nri_machine
-from node_exporter.nri_machine import DiscoveryError, format_ids, read_nri_machine
+from node_exporter.cpu_lists import format_ids
+from node_exporter.nri_machine import DiscoveryError, read_nri_machine
 from node_exporter.report import ReportedNriMachine, ReportedNriPolicy
 from tests.node_exporter.nri_trees import SYSTEM, write_nri_machine
 from tests.replay.nri.vectors import machine, machine_names, snapshot
