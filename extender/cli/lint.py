@@ -14,7 +14,7 @@ from rich.text import Text
 from extender.cli.lint_knowledge import make_context
 from extender.cli.output import console_for
 from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
-from extender.lint import Finding, Severity
+from extender.lint import RULES, Finding, Severity
 from extender.lint import lint as lint_documents
 from extender.lint.catalogue import found
 from extender.lint.documents import MAX_BYTES, Located, read_documents, read_environment
@@ -49,13 +49,17 @@ class Version(click.ParamType[str]):
 )
 @click.option("--kubelet-version", type=Version(), help="Version of the kubelets.  [default: as --kube-version]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def lint(*, files: tuple[str, ...], kube_version: str, kubelet_version: str | None, output: str) -> None:
+@click.option("--rules", is_flag=True, help="List the rules and read no file.")
+def lint(*, files: tuple[str, ...], kube_version: str, kubelet_version: str | None, output: str, rules: bool) -> None:
     """Find pitfalls, each with file, line, consequence and fix.
 
     Reads KubeSchedulerConfigurations, KubeletConfigurations, manifests of numa-extender and numa-node-exporter, also
     inside ConfigMaps, and files of NUMA_EXTENDER_ variables (*.env). All files are checked together: an alert in
     one file can satisfy a rule for another. No FILE or - is standard input. The exit code is 1 if there is an error.
     """
+    if rules:
+        click.echo("\n".join(f"{rule.severity:8}{name}: {rule.problem}" for name, rule in RULES.items()))
+        return
     program = click.get_current_context().find_root().command
     assert isinstance(program, click.Group)
     context = make_context(

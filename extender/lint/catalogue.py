@@ -1,4 +1,4 @@
-"""Findings, and the rules. `rules.toml` has the sentences of each rule; tests compare it with docs/lint.md."""
+"""Findings, and the rules. `rules.toml` has the sentences of each rule."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

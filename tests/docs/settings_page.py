@@ -44,7 +44,7 @@ _EXTENDER: Final = f"""
 
 `numa-extender serve` reads the variables `{PREFIX}…`. Flags (`--host`, `--port`, `--log-level`) take precedence. With
 `{PREFIX}TRACING=otlp`, OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …)
-set where spans go. The container image has the libraries.
+set where spans go.
 """
 _EXPORTER: Final = """
 ## The node exporter
@@ -58,7 +58,7 @@ _ASKING: Final = """
 `numa-extender nodes`, `map`, `what-if`, `capacity`, `plan`, `explain` read these. Each has a flag,
 which takes precedence.
 """
-_TABLE: Final = "\n| variable | unit | default | why |\n|---|---|---|---|\n"
+_TABLE: Final = "\n| variable | default | what it does |\n|---|---|---|\n"
 
 
 def extender_rows() -> Iterator[Row]:
@@ -91,8 +91,24 @@ def page() -> str:
 
 
 def _lines(rows: Iterable[Row]) -> str:
-    cells = (" | ".join(cell.replace("|", "\\|") for cell in (f"`{row[0]}`", *row[1:])) for row in rows)
+    cells = (
+        " | ".join(cell.replace("|", "\\|") for cell in (f"`{name}`", _with_unit(default, unit), why))
+        for name, unit, default, why in rows
+    )
     return "".join(f"| {line} |\n" for line in cells)
+
+
+def _with_unit(default: str, unit: str) -> str:
+    """`60` seconds; - (file); `off`, of `off` or `on`. Numbers that count and plain text have no unit."""
+    if unit in ("count", "number", "text", "true or false", "JSON list"):
+        return default
+    return (
+        f"{default}, of {unit}"
+        if unit.startswith("`")
+        else f"{default} ({unit})"
+        if default == "-"
+        else f"{default} {unit}"
+    )
 
 
 def _options(params: Iterable[click.Parameter]) -> Iterator[Row]:
