@@ -7,7 +7,7 @@ from typing import Final
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.sets import format_list
 from extender.questions.claim_alignment import ClaimAlignment
-from extender.questions.dynamic_devices import CPU_DRIVER, DynamicDevice
+from extender.questions.node_context import CPU_DRIVER, DynamicDevice
 from extender.replay.alignment import PodAlignment
 from extender.replay.pod import Pod
 

@@ -6,23 +6,54 @@ from typing import Annotated, Final
 
 from extender.answers.finding import blind_spots, find_pod
 from extender.answers.notes import all_notes
-from extender.answers.placements import PodPlacement, placement_of
 from extender.answers.question import Asked
 from extender.answers.reading import question_of
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.resize import ResizeResult
 from extender.kubelet.sets import format_list
-from extender.kubelet.verdict import Provider
+from extender.kubelet.verdict import Admitted, Certainty, Provider
 from extender.questions.resize_check import POLICY_REFUSES, ResizeError, resize_check, resized
+from extender.questions.what_if import NodeWhatIf, Outcome
+from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import format_milli
 from extender.wire.errors import WireError
 from extender.wire.parsing import parse_milli
 from extender.wire.questions import Question
 from extender.wire.replies import Notes, ReplyBody, about
+from extender.wire.verdicts import (
+    AlignedNUMA,
+    AlignmentCertain,
+    AlignmentName,
+    ContainerPlacement,
+    alignment_fields,
+    container_placements,
+)
 
 MAX_ELSEWHERE: Final = 5
 """How many other nodes are in one answer, the best first."""
+
+
+class PodPlacement(ReplyBody):
+    """Where a pod would be placed on one node, or why not."""
+
+    node: Annotated[str, about("Its name.")]
+    outcome: Annotated[Outcome, about("See `NodeAnswer.outcome`.")]
+    alignment: Annotated[AlignmentName | None, about("Null: it does not fit.")]
+    alignment_certain: AlignmentCertain
+    numa: AlignedNUMA
+    containers: Annotated[dict[str, ContainerPlacement], about("By name; empty: it does not fit.")]
+    reason: Annotated[str, about("Why not, in one sentence with amounts; empty: it fits.")]
+    certainty: Annotated[Certainty, about("How certain the placement is.")]
+
+
+def placement_of(answer: NodeWhatIf) -> PodPlacement:
+    """One node's answer to a pod, without the reasons of kube-scheduler in detail."""
+    verdict, containers = answer.verdict, {}
+    if answer.outcome == "fits" and isinstance(verdict, Admitted):
+        containers = container_placements(whole_placements(verdict), answer.admitted_as)
+    fields = alignment_fields(answer.alignment)
+    return PodPlacement.filled(answer, node=answer.subject.name, **fields, containers=containers)
 
 
 class ResizeCheckRequest(Question):

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from extender.answers.placements import PodPlacement
+from extender.answers.resize_check import PodPlacement
 from extender.cli.client import ExtenderClient
 from extender.cli.output import console_for, show
 from extender.cli.questions import TypedManifest, naming_what_was_typed

@@ -14,8 +14,7 @@ import orjson
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import REMEMBERED_BYTES, PodRecord
-from extender.questions.dynamic_devices import DynamicDevice
-from extender.questions.node_context import NOTHING_KNOWN, NodeContext, WatchedPod
+from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, NodeContext, WatchedPod
 from extender.recent import RecentBytes
 from extender.scheduling.node_totals import add, pod_requests
 from extender.wire.errors import WireError

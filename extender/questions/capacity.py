@@ -18,8 +18,7 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.trace import RecordingTrace
 from extender.kubelet.verdict import Certainty, Provider, Rejected
-from extender.questions.demands import demand_fault
-from extender.questions.explain import first_fault
+from extender.questions.explain import demand_fault, first_fault
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, alignment_of_outcomes

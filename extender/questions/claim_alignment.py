@@ -21,7 +21,7 @@ from extender.cluster.node_class import NodeClass
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.verdict import Certainty
-from extender.questions.dynamic_devices import DynamicDevice
+from extender.questions.node_context import DynamicDevice
 from extender.replay.alignment import NOTHING, Alignment, Spread, alignment_of_outcome
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import Judgement, are_all_known

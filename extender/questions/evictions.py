@@ -24,8 +24,7 @@ from itertools import combinations, islice, permutations
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
-from extender.questions.node_pods import NodePod, pods_of, without
-from extender.questions.places import CertainPlace, place_of, with_pod
+from extender.questions.node_pods import CertainPlace, NodePod, place_of, pods_of, with_pod, without
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge

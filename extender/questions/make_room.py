@@ -18,8 +18,7 @@ from typing import Final
 from extender.kubelet.admission import is_indifferent
 from extender.kubelet.verdict import Admitted
 from extender.questions.evictions import Eviction, Evictions
-from extender.questions.node_pods import pods_of, without
-from extender.questions.places import place_of
+from extender.questions.node_pods import place_of, pods_of, without
 from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, PodAlignment

@@ -1,5 +1,7 @@
 """The pods on a node, for advice: as the API server has them, or rebuilt from what they hold on the node.
 
+And the same node without some of them, or with another one in a place that it is certain to get.
+
 Rules of this file
 - Where pods are watched, a pod is what its API object says. Where they are not, or the object cannot be read, a pod
   that holds something is rebuilt: it requests what it holds, its priority is 0, and its owner is not known.
@@ -12,15 +14,22 @@ from typing import Final
 
 import orjson
 
-from extender.kubelet.pod import Container, ContainerKind, QOSClass
+from extender.kubelet.admission import Outcome, start_pod
+from extender.kubelet.pod import Container, ContainerKind, PodRequest, QOSClass
 from extender.kubelet.state import ManagerState
+from extender.kubelet.verdict import Admitted
 from extender.nri.objects import QoS
 from extender.questions.node_context import WatchedPod
+from extender.questions.scheduler_checks import check_node
 from extender.questions.subjects import Subject
 from extender.recent import RecentBytes
+from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.creation import grants_of
 from extender.replay.pod import Pod
+from extender.replay.possible_states import admit_in_all
+from extender.scheduling.judgement import refusal_by_demand
 from extender.scheduling.node_totals import add, pod_requests
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.errors import WireError
 from extender.wire.groups import Group, group_of
 from extender.wire.placement_rules import PlacementRules
@@ -209,3 +218,51 @@ def _granted(state: ManagerState, uid: str) -> tuple[Mapping[str, Mapping[str, i
         if books.containers[id_].pod_id == uid
     }
     return granted, QoS.UNKNOWN if pod is None else pod.qos
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertainPlace:
+    """`outcomes`: of every state that the node can be in; `admitted`: the likeliest.
+
+    `alignment` None: no part of the pod is placed.
+    """
+
+    request: PodRequest
+    outcomes: Sequence[Outcome]
+    admitted: Admitted
+    alignment: PodAlignment | None
+
+
+def place_of(subject: Subject, shape: PodShape, workload: PodWorkload) -> CertainPlace | None:
+    """The pod's place on a node as it is; None if the node does not admit it for certain, or would not be offered."""
+    kubelet = subject.kubelet
+    if kubelet is None or not subject.states or not subject.node_class.complete:
+        return None
+    wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
+    if check_node(subject.name, wanted, workload.rules, subject.around).outcome == "fails":
+        return None
+    request = shape.request(kubelet.rules)
+    outcomes = admit_in_all(kubelet, subject.states, request)
+    first = outcomes[0].verdict
+    if not outcomes[0].complete or not all(isinstance(each.verdict, Admitted) for each in outcomes):
+        return None
+    if refusal_by_demand(workload.pod.demand, kubelet, request, outcomes, each_must=True) is not None:
+        return None
+    assert isinstance(first, Admitted)
+    alignment = alignment_of_outcomes(kubelet, outcomes)
+    return CertainPlace(request=request, outcomes=outcomes, admitted=first, alignment=alignment)
+
+
+def with_pod(subject: Subject, place: CertainPlace, pod: NodePod) -> Subject:
+    """The node once the pod runs in its place, as a hypothetical one."""
+    states = tuple({each.state.key: start_pod(each.state, place.request) for each in place.outcomes}.values())
+    requested = subject.around.requested_milli
+    node_class = subject.node_class
+    return replace(
+        subject,
+        node_class=replace(node_class, id=-2, possible=replace(node_class.possible, states=states)),
+        states=states,
+        around=replace(
+            subject.around, requested_milli=None if requested is None else add(requested, pod.requests_milli)
+        ),
+    )

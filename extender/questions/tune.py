@@ -15,11 +15,12 @@ Rules of this file
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import chain, combinations, product, zip_longest
 from math import ceil, floor, sqrt
 from operator import itemgetter
 from statistics import fmean, variance
-from typing import Final
+from typing import Final, TypeVar
 
 from extender.kubelet.admission import admit, start_pod
 from extender.kubelet.config import KubeletConfig, KubeletConfigError, ReservedMemory
@@ -29,7 +30,6 @@ from extender.kubelet.sets import iter_bits
 from extender.kubelet.startup import initial_state, start
 from extender.questions.hypothetical import attributes_of
 from extender.questions.node_pods import pods_of
-from extender.questions.random_orders import Draw
 from extender.questions.restart_check import allocatable_after
 from extender.questions.subjects import Subject
 from extender.questions.tune_front import ORDERS, Change, Measures, Trial, Tuned, front, guarantee_of, t_value
@@ -37,6 +37,35 @@ from extender.replay.alignment import Alignment, alignment_of_outcome
 from extender.replay.pod import Pod
 from extender.scheduling.node_totals import add, exceeds, pod_requests
 from extender.wire.workloads import PodWorkload
+
+T = TypeVar("T")
+
+
+class Draw:
+    """A sequence of numbers that follows from a seed alone, so that every answer can be repeated."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed: Final = seed
+        self._count = 0
+
+    def below(self, limit: int) -> int:
+        """The next number from 0 to *limit* - 1."""
+        self._count += 1
+        digest = blake2b(f"{self._seed}/{self._count}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest) % limit
+
+    def one_of(self, values: Sequence[T]) -> T:
+        """One of the values."""
+        return values[self.below(len(values))]
+
+    def shuffled(self, values: Sequence[T]) -> list[T]:
+        """The values in another order."""
+        found = list(values)
+        for last in range(len(found) - 1, 0, -1):
+            other = self.below(last + 1)
+            found[last], found[other] = found[other], found[last]
+        return found
+
 
 FIRST_NUMA, EVERY_NUMA = "first NUMA node", "every NUMA node"
 FIELDS: Final[Mapping[str, tuple[object, ...]]] = {

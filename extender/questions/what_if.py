@@ -23,8 +23,7 @@ from extender.questions.claim_alignment import (
     places_of,
     ranked_by_claims,
 )
-from extender.questions.demands import demand_fault
-from extender.questions.explain import first_fault
+from extender.questions.explain import demand_fault, first_fault
 from extender.questions.scheduler_checks import Scheduler, check_node
 from extender.questions.subjects import Subject
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes

@@ -26,7 +26,7 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.features.claims.devices import DynamicDevices, PublishedDevices
 from extender.features.claims.ranking import ClaimRanking
-from extender.questions.dynamic_devices import DynamicDevice
+from extender.questions.node_context import DynamicDevice
 from extender.scheduling.objections import Objector
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.shared import Effects, SharedParts

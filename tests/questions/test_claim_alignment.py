@@ -10,7 +10,7 @@ import pytest
 from extender.kubelet.pod import Container, ContainerKind
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import ClaimAlignment, Places, claim_alignment_of, ranked_by_claims
-from extender.questions.dynamic_devices import CPU_DRIVER, DynamicDevice
+from extender.questions.node_context import CPU_DRIVER, DynamicDevice
 from extender.replay.alignment import NOTHING, Alignment, Spread
 from extender.replay.pod import Pod
 from extender.samples.machines import Hardware

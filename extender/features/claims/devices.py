@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from extender.questions.dynamic_devices import DynamicDevice
+from extender.questions.node_context import DynamicDevice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

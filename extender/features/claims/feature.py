@@ -9,7 +9,7 @@ from extender.features.claims.feed import CLAIMS, SLICES, AllocatedClaim, NamedS
 from extender.features.claims.objector import ClaimCheck
 from extender.features.claims.ranking import ClaimRanking
 from extender.kube.changes import Batch, Gone
-from extender.questions.dynamic_devices import DynamicDevice
+from extender.questions.node_context import DynamicDevice
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from extender.features.claims.devices import NO_POD, ExtendedClaim, PublishedDevices
 from extender.kube.objects import integer, items, mapping, text
 from extender.kube.source import Source
-from extender.questions.dynamic_devices import CPU_DRIVER, DynamicDevice
+from extender.questions.node_context import CPU_DRIVER, DynamicDevice
 
 MAX_NUMA: Final = 1024
 MAX_LISTED: Final = 64

@@ -24,7 +24,7 @@ from extender.questions.claim_alignment import (
     places_of,
     ranked_by_claims,
 )
-from extender.questions.dynamic_devices import DynamicDevice
+from extender.questions.node_context import DynamicDevice
 from extender.replay.pod import Pod
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.objections import Objector, ScoreCall

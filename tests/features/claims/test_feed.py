@@ -7,7 +7,7 @@ import pytest
 from extender.features.claims.devices import DynamicDevices, PublishedDevices
 from extender.features.claims.feed import decode_claim, decode_slice, numa_of
 from extender.kubelet.sets import iter_bits
-from extender.questions.dynamic_devices import DynamicDevice
+from extender.questions.node_context import DynamicDevice
 
 Json = dict[str, Any]
 STANDARD = "resource.kubernetes.io/numaNode"
