@@ -7,9 +7,8 @@ from typing import Any
 from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import ClassTable
 from extender.kube.pods import PodDecoder
-from extender.questions.node_context import LookUp, NodeContext, WatchedPod
-from extender.questions.subjects import Subject
-from extender.questions.subjects import subject_of as subject_with
+from extender.questions.node_context import LookUp, NodeContext, Subject, WatchedPod
+from extender.questions.node_context import subject_of as subject_with
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judge import Judge, make_judge

@@ -18,8 +18,8 @@ from extender.answers.reading import (
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.verdict import Certainty
 from extender.questions.capacity import Capacity, CapacityLimit, NodeRoom
+from extender.questions.node_context import Subject
 from extender.questions.plan import PlacementPlan, PlannedPod, nowhere
-from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError

@@ -7,8 +7,8 @@ from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.verdict import Provider
 from extender.questions.evictions import Evictions
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod, pods_of
-from extender.questions.subjects import Subject
 from extender.wire.errors import WireError, shown
 from extender.wire.replies import ReplyBody
 

@@ -13,7 +13,7 @@ from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
 from extender.cluster.pods import with_default
 from extender.questions.hypothetical import build
-from extender.questions.subjects import Subject
+from extender.questions.node_context import Subject
 from extender.replay.pod import NO_DEMAND
 from extender.wire.documents import read_documents
 from extender.wire.parsing import converted

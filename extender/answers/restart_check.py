@@ -13,10 +13,10 @@ from extender.kubelet.config import KubeletConfig
 from extender.kubelet.rules import Rules, UnknownVersionError
 from extender.kubelet.sets import format_list
 from extender.questions.hypothetical import changed_config
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod
 from extender.questions.plan import PlacementPlan
 from extender.questions.restart_check import MAX_STATES, PodResult, RestartedNode, RestartedPod, restart_check
-from extender.questions.subjects import Subject
 from extender.scheduling.judge import Judge
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode, Question

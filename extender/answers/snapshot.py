@@ -17,8 +17,7 @@ import orjson
 from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
 from extender.kubelet.state import ManagerState
-from extender.questions.node_context import LookUp, NodeContext
-from extender.questions.subjects import Subject, subject_of
+from extender.questions.node_context import LookUp, NodeContext, Subject, subject_of
 
 MAX_UPDATE_NODES: Final = 16
 """Nodes in one update: about a millisecond if all of them have changed."""

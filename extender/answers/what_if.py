@@ -7,9 +7,8 @@ from typing import Annotated, Final
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from extender.answers.claims import claim_notes
 from extender.answers.explanation import Explanation, explanation_of
-from extender.answers.notes import node_notes
+from extender.answers.notes import claim_notes, node_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
 from extender.answers.reading import (

@@ -19,8 +19,8 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.trace import RecordingTrace
 from extender.kubelet.verdict import Certainty, Provider, Rejected
 from extender.questions.explain import demand_fault, first_fault
+from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import check_node
-from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.pod import Demand
 from extender.replay.possible_states import admit_in_all

@@ -17,9 +17,9 @@ from extender.kubelet.pod import ContainerKind
 from extender.questions.capacity import Capacity
 from extender.questions.evictions import Eviction, Evictions
 from extender.questions.free_room import numa_room
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import without
 from extender.questions.resize_check import resized
-from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.scheduling.pod_shape import PodShape

@@ -24,8 +24,8 @@ from itertools import combinations, islice, permutations
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import CertainPlace, NodePod, place_of, pods_of, with_pod, without
-from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import pod_requests, shortages

@@ -28,8 +28,7 @@ from extender.kubelet.runtime import RuntimePolicy
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider, Rejected
-from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Taint
-from extender.questions.subjects import Subject
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Subject, Taint
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import CATALOGUE, NEWEST_VERSION, devices_on
 from extender.scheduling.node_totals import add, node_allocatable, pod_requests

@@ -18,9 +18,9 @@ from typing import Final
 from extender.kubelet.admission import is_indifferent
 from extender.kubelet.verdict import Admitted
 from extender.questions.evictions import Eviction, Evictions
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import place_of, pods_of, without
 from extender.questions.scheduler_checks import check_node
-from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, PodAlignment
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.pod_shape import SHAPE_UID, PodShape

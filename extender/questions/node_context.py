@@ -1,11 +1,19 @@
-"""The properties of a node that kube-scheduler's own filters check.
+"""The nodes of a question, live and hypothetical ones, with the properties that kube-scheduler's own filters check.
 
-None always means "not known", and an unknown property is reported as not checked.
+Rules of this file
+- None always means "not known", and an unknown property is reported as not checked.
+- A subject is a value: no question can change the cluster.
+- `Subject.states` are the node's own, with the ids of its own devices. The states of its class differ only in such ids.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
+
+from extender.cluster.node_class import NodeClass
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.state import ManagerState
+from extender.scheduling.node_totals import node_allocatable
 
 CPU_DRIVER: Final = "dra.cpu"
 """The driver that allocates CPUs by claims."""
@@ -83,3 +91,34 @@ class NodeContext:
 NOTHING_KNOWN: Final = NodeContext()
 LookUp = Callable[[str], NodeContext]
 """Returns the context of a live node, by name. Cheap: it is called for each node of a question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One node of a question. `states` is empty if no verdict is possible; the first one is the most likely.
+
+    `facts` come from the report (`cluster.node.Observation`).
+    """
+
+    name: str
+    node_class: NodeClass
+    states: tuple[ManagerState, ...]
+    hypothetical: bool = False
+    around: NodeContext = NOTHING_KNOWN
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def kubelet(self) -> Kubelet | None:
+        """None if no verdict is possible."""
+        return self.node_class.kubelet
+
+
+def subject_of(
+    name: str, node_class: NodeClass, state: ManagerState | None, around: NodeContext, facts: Mapping[str, object]
+) -> Subject:
+    """A live node from its parts. *state* is the node's own; None if no verdict is possible."""
+    if node_class.kubelet is None or state is None:
+        return Subject(name=name, node_class=node_class, states=(), around=around)
+    if around.allocatable_milli is None:
+        around = replace(around, allocatable_milli=node_allocatable(node_class.kubelet, state.devices))
+    return Subject(name=name, node_class=node_class, states=(state, *node_class.states[1:]), around=around, facts=facts)

@@ -19,9 +19,8 @@ from extender.kubelet.pod import Container, ContainerKind, PodRequest, QOSClass
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.nri.objects import QoS
-from extender.questions.node_context import WatchedPod
+from extender.questions.node_context import Subject, WatchedPod
 from extender.questions.scheduler_checks import check_node
-from extender.questions.subjects import Subject
 from extender.recent import RecentBytes
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.creation import grants_of

@@ -16,8 +16,8 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.admission import start_pod
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Certainty, Provider
+from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import check_node
-from extender.questions.subjects import Subject
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.creation import placed_by, whole_placements
 from extender.replay.possible_states import admit_in_all

@@ -12,8 +12,8 @@ from extender.nri.estimates import runtime_resources
 from extender.nri.events import NriOutcome
 from extender.nri.events import resize as resize_container
 from extender.nri.state import NriState
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod, without
-from extender.questions.subjects import Subject
 from extender.questions.what_if import NodeWhatIf, what_if
 from extender.replay.creation import grants_of
 from extender.replay.pod import Pod

@@ -29,8 +29,8 @@ from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider, Rejected
 from extender.questions.hypothetical import faulty_gate
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod, pods_of
-from extender.questions.subjects import Subject
 from extender.scheduling.node_totals import add, node_allocatable, shortages
 
 MAX_ORDERS: Final = 8

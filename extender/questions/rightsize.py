@@ -19,9 +19,9 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state
 from extender.kubelet.state import MemoryState
 from extender.questions.capacity import Capacity
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.resize_check import resized
-from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates

@@ -29,9 +29,9 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import iter_bits
 from extender.kubelet.startup import initial_state, start
 from extender.questions.hypothetical import attributes_of
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import pods_of
 from extender.questions.restart_check import allocatable_after
-from extender.questions.subjects import Subject
 from extender.questions.tune_front import ORDERS, Change, Measures, Trial, Tuned, front, guarantee_of, t_value
 from extender.replay.alignment import Alignment, alignment_of_outcome
 from extender.replay.pod import Pod

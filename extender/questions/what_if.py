@@ -24,8 +24,8 @@ from extender.questions.claim_alignment import (
     ranked_by_claims,
 )
 from extender.questions.explain import demand_fault, first_fault
+from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import Scheduler, check_node
-from extender.questions.subjects import Subject
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.pod import Pod
 from extender.replay.possible_states import admit_in_all

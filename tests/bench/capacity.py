@@ -16,8 +16,7 @@ from rich.table import Table
 from extender.answers.capacity import counted
 from extender.cluster.node_class import ClassTable
 from extender.questions.capacity import Capacity
-from extender.questions.node_context import NodeContext
-from extender.questions.subjects import Subject
+from extender.questions.node_context import NodeContext, Subject
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from extender.__main__ import main
 from extender.app import make_app, make_service
-from extender.cli.lint_knowledge import PROBES, VERBS
+from extender.cli.lint import PROBES, VERBS
 from extender.config.settings import Settings
 from tests.lint.building import GONE, extender, kubelet, scheduler
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from extender.__main__ import main
-from extender.cli.lint_knowledge import make_context
+from extender.cli.lint import make_context
 from extender.lint import RULES, Context, Finding, Severity, lint
 from extender.lint.catalogue import found
 from extender.lint.documents import Located, read_documents

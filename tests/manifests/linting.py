@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import yaml
 
 from extender.__main__ import main
-from extender.cli.lint_knowledge import make_context
+from extender.cli.lint import make_context
 from extender.lint import Finding, lint
 from extender.lint.documents import read_documents
 from tests.manifests.rendering import Json

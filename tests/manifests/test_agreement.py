@@ -11,7 +11,7 @@ import pytest
 
 from extender.__main__ import main
 from extender.app import make_app, make_service
-from extender.cli.lint_knowledge import check_arguments, check_settings
+from extender.cli.lint import check_arguments, check_settings
 from extender.config.settings import Settings
 from extender.lint import Severity
 from extender.observability.metrics import Metrics

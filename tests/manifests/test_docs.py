@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from extender.__main__ import main
-from extender.cli.lint_knowledge import check_arguments, check_settings
+from extender.cli.lint import check_arguments, check_settings
 from extender.config.settings import Settings
 from tests.manifests.linting import lint_objects
 from tests.manifests.rendering import COMPONENTS, MANIFESTS, Json, containers, documents, named, pods_of, rendered

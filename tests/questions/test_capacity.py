@@ -11,9 +11,8 @@ from extender.kubelet.admission import admit, start_pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.questions.capacity import Capacity, NodeRoom
-from extender.questions.node_context import NodeContext, Taint
+from extender.questions.node_context import NodeContext, Subject, Taint
 from extender.questions.plan import PlacementPlan
-from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.samples.machines import GPU

@@ -8,7 +8,7 @@ from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted
 from extender.questions.hypothetical import build
-from extender.questions.subjects import Subject
+from extender.questions.node_context import Subject
 from extender.samples.machines import CATALOGUE, GPU
 from extender.samples.nodes import Workload
 from extender.wire.errors import WireError

@@ -19,9 +19,8 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
-from extender.questions.node_context import NodeContext
+from extender.questions.node_context import NodeContext, Subject
 from extender.questions.restart_check import RestartedNode, restart_check
-from extender.questions.subjects import Subject
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import Workload
 from extender.wire.scenarios import kubelet_config_from_json, scenario_from_json

@@ -10,7 +10,7 @@ from extender.kubelet.rules import Rules
 from extender.kubelet.verdict import Certainty, Provider
 from extender.questions.capacity import Capacity
 from extender.questions.explain import explain
-from extender.questions.subjects import Subject
+from extender.questions.node_context import Subject
 from extender.questions.what_if import what_if
 from extender.replay.counts import Counts
 from extender.replay.possible_states import PossibleStates

@@ -11,8 +11,8 @@ from random import Random
 
 from extender.questions.defragment import Defragment
 from extender.questions.evictions import Evictions
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import pods_of
-from extender.questions.subjects import Subject
 from extender.wire.workloads import PodWorkload, workload_from_json
 from tests.reports import pod_of
 from tests.subjects import judge

@@ -21,8 +21,8 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.questions.evictions import Evictions
 from extender.questions.make_room import MakeRoom, OpenedPlace
+from extender.questions.node_context import Subject
 from extender.questions.node_pods import NEVER_EVICT, NodePod, pods_of
-from extender.questions.subjects import Subject
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.samples.machines import Hardware
 from extender.samples.nodes import DescriptionError, SampleNode, Workload

@@ -14,9 +14,8 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.verdict import Admitted
-from extender.questions.node_context import NodeContext
+from extender.questions.node_context import NodeContext, Subject
 from extender.questions.restart_check import restart_check
-from extender.questions.subjects import Subject
 from extender.replay.possible_states import PossibleStates
 from extender.wire.scenarios import scenario_from_json
 from tests.oracle import NaiveKubelet, NaiveKubeletError

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from extender.questions.subjects import Subject
+from extender.questions.node_context import Subject
 from extender.questions.tune import Tune
 from extender.questions.tune_front import Change, Measures, Tuned
 from extender.samples.machines import Hardware

@@ -13,8 +13,7 @@ from extender.cluster.events import PodForgotten
 from extender.cluster.node import UnknownNodeError
 from extender.cluster.store import NodeStore
 from extender.intake import observation_of
-from extender.questions.node_context import NOTHING_KNOWN, NodeContext
-from extender.questions.subjects import Subject
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Subject
 from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
 from extender.wire.pods import pod_from_json
