@@ -13,18 +13,20 @@ Rules of this file
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Final
 
 import msgspec
 
-from extender.kubelet.sets import format_list, parse_list
+from extender.kubelet.sets import format_list
 from extender.nri.config import PolicyConfig
 from extender.nri.machine import CPU, DRAM, HBM, PMEM, Cache, MemoryNode, NriMachine
 from extender.nri.state import NriPolicy
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.known_fields import NRI_OPTIONS, unknown_fields
 from extender.wire.nri_scenarios import config_from_json
+from extender.wire.parsing import ids_at
 from extender.wire.report_parts import NRI, problem
 from node_exporter.report import (
     Problem,
@@ -48,6 +50,8 @@ MAX_CACHES_A_CPU: Final = 32
 MAX_CONFIG_BYTES: Final = 64 << 10
 """The largest configuration in JSON. A real one has a few hundred."""
 MAX_GRANTS: Final = 10_000
+cpu_bits: Final = partial(ids_at, most=MAX_CPUS - 1)
+"""The CPUs of a list at a path; raises WireError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +278,3 @@ def _core_kinds(reported: ReportedNriMachine, cpus: tuple[CPU, ...], online: int
     if any(cpu.threads & ~kind for kind in (performance, efficient) for cpu in cpus if kind >> cpu.id & 1):
         raise _DiscoveryError("a core has threads of both core kinds")
     return performance, efficient
-
-
-def cpu_bits(text: str, where: str) -> int:
-    """The CPUs of a list; raises WireError."""
-    try:
-        return parse_list(text, MAX_CPUS - 1)
-    except ValueError as error:
-        raise WireError(where, str(error)) from None

@@ -22,11 +22,11 @@ import msgspec
 from msgspec import Meta
 
 from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError
-from extender.kubelet.sets import MAX_NUMA_ID, iter_bits, parse_list
+from extender.kubelet.sets import MAX_NUMA_ID, iter_bits
 from extender.nri.counts import NriCounts, PoolCounts
 from extender.replay.counts import Counted, Counts, ZoneCounts
 from extender.wire.errors import WireError, shown
-from extender.wire.parsing import converted, mapping, objects, parse_milli, parse_whole
+from extender.wire.parsing import converted, ids_at, mapping, objects, parse_milli, parse_whole
 
 POLICY_ATTRIBUTE: Final = "TopologyPolicy"
 POLICY: Final = "topology-aware"
@@ -54,7 +54,7 @@ def _pool(zone: "_Zone", field: str) -> PoolCounts:
         available_millicpu=_signed_milli(cpu.available, f"{where}.cpu.available"),
         capacity_memory_bytes=parse_milli(memory.allocatable, f"{where}.memory.capacity") // 1000,
         available_memory_bytes=_signed_milli(memory.available, f"{where}.memory.available") // 1000,
-        **{to: _set(attributes.get(name, ""), f"{field}.attributes.{name}") for name, to in _SETS.items()},
+        **{to: ids_at(attributes.get(name, ""), f"{field}.attributes.{name}") for name, to in _SETS.items()},
     )
 
 
@@ -89,13 +89,6 @@ def _signed_milli(value: str | int, where: str) -> int:
     if isinstance(value, str) and value.startswith("-"):
         return -parse_milli(value[1:], where)
     return parse_milli(value, where)
-
-
-def _set(text: str, where: str) -> int:
-    try:
-        return parse_list(text)
-    except ValueError as error:
-        raise WireError(where, str(error)) from None
 
 
 REPORT: Final = "numa-extender/report"

@@ -24,6 +24,7 @@ import orjson
 
 from extender.kubelet.budget import remembered
 from extender.kubelet.rules import SWITCHES
+from extender.kubelet.sets import MAX_CPU_ID, parse_list
 from extender.wire.errors import CapError, NotJSONError, WireError, shown
 from node_exporter.quantity import parse_milli as milli_of
 
@@ -259,6 +260,14 @@ def integer_at(value: object, path: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise WireError(path, f"{shown(value)} is not an integer")
     return value
+
+
+def ids_at(text: str, path: str, most: int = MAX_CPU_ID) -> int:
+    """The ids of a list such as `0-3,8`, as bits. Raises WireError, also for an id above *most*."""
+    try:
+        return parse_list(text, most)
+    except ValueError as error:
+        raise WireError(path, str(error)) from None
 
 
 def mapping(value: object) -> Json:
