@@ -20,11 +20,11 @@ from extender.kubelet.machine import (
     NUMANodeFacts,
     TooLargeError,
 )
-from extender.kubelet.sets import bits_of
+from extender.kubelet.sets import bits_of, parse_list
 from extender.kubelet.state import Device
 from extender.replay.pod import Pod
 from extender.wire.errors import CapError, WireError, shown
-from extender.wire.parsing import NO_SWITCHES, converted, ids_at, parse_milli, parse_whole
+from extender.wire.parsing import NO_SWITCHES, converted, parse_milli, parse_whole
 from extender.wire.pods import pod_from_json
 from node_exporter.report import NumaNode, ReportedDevice, ReportedKubeletConfig, ReportedMachine
 
@@ -219,6 +219,10 @@ def kubelet_config_of(
         ("topologyManagerScope", reported.topologyManagerScope),
     ):
         _check_length(text, MAX_TEXT, f"{path}.{name}")
+    try:
+        reserved_bits = parse_list(reported.reservedSystemCPUs)
+    except ValueError as error:
+        raise WireError(f"{path}.reservedSystemCPUs", str(error)) from None
     reservation = dict(reported.reservation)
     reserved_milli = parse_milli(reservation.pop("cpu", "") or "0", f"{path}.reservation.cpu")
     _check_length(reported.reservedMemory, MAX_RESERVED, f"{path}.reservedMemory")
@@ -237,7 +241,7 @@ def kubelet_config_of(
         topology_manager_policy=reported.topologyManagerPolicy or "none",
         topology_manager_scope=reported.topologyManagerScope or "container",
         topology_manager_policy_options=reported.topologyManagerPolicyOptions,
-        reserved_system_cpus=ids_at(reported.reservedSystemCPUs, f"{path}.reservedSystemCPUs"),
+        reserved_system_cpus=reserved_bits,
         reservation_cpu_milli=reserved_milli,
         reservation_bytes=_bytes_of(reservation, f"{path}.reservation"),
         feature_gates=reported.featureGates,
