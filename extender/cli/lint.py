@@ -179,7 +179,7 @@ def _variable_of(fault: ErrorDetails, fields: Mapping[str, str]) -> str:
 
 def check_arguments(group: click.Group, program: str, arguments: Sequence[str]) -> str | None:
     """The error of a program for these arguments, None if they are valid. It is not checked whether paths exist."""
-    context = click.Context(group, info_name=program)
+    context = click.Context(group, info_name=program, **group.context_settings)
     name = arguments[0] if arguments else ""
     command = group.get_command(context, name)
     if command is None:
