@@ -118,7 +118,7 @@ def make_service(
 
 
 def _make_judging(settings: Settings, nodes: NodeStore, effects: Effects, judge: BoundedJudge | None) -> CachedJudge:
-    """What judges pods for the verbs. *judge*: replaces the one of the settings.
+    """The judge of pods for the verbs. *judge*: replaces the one of the settings.
 
     A merit that follows from the placements costs nothing more. Every other one is computed by a judge of its own, so
     that filter does not wait for it.

@@ -161,7 +161,7 @@ class SchedulerEndpoints:
             Route(PRIORITIZE, self.prioritize, methods=["POST"]),
             Route(BIND, self.bind, methods=["POST"]),
         )
-        """Those that kube-scheduler calls for every pod, without FastAPI's handling of a request."""
+        """Routes that kube-scheduler calls for every pod, without FastAPI's handling of a request."""
 
     async def _filter(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body)

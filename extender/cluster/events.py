@@ -17,7 +17,7 @@ from extender.replay.pod import Pod
 
 @dataclass(frozen=True, slots=True)
 class _EventOfPod:
-    """What happened to a pod that only its UID is needed of."""
+    """What happened to a pod; `uid` is all that is needed."""
 
     node_name: str
     uid: str
@@ -63,7 +63,7 @@ class MirrorSeen:
 
 
 class MirrorGone(_EventOfPod):
-    """It no longer exists. The static pod may still run."""
+    """The mirror pod no longer exists. The static pod may still run."""
 
 
 class PodUnread(_EventOfPod):
@@ -116,13 +116,13 @@ class AdmissionResult(StrEnum):
     """The result of the admission of a pod in flight."""
 
     ADMITTED = "admitted"
-    """A report shows resources allocated to it."""
+    """A report shows resources allocated to the pod."""
     REFUSED = "refused"
-    """The kubelet refused it."""
+    """The kubelet refused the pod."""
     LEFT = "left"
-    """It was gone before a report showed it."""
+    """The pod was gone before a report showed it."""
     LOST = "lost"
-    """It was assumed and the watch has never shown it, or its kubelet never started it."""
+    """The pod was assumed and the watch has never shown it, or its kubelet never started it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 Rules of this file
 - A row is one state of one kubelet, a column what one NUMA node alone can serve of one resource. Rows of a group have
-  the same kubelet, the same traits, the same devices and the same columns. Traits are all that a judgement reads of a
-  class besides the kubelet and the states, such as whether its nodes are stale.
+  the same kubelet, the same traits, the same devices and the same columns. Traits are what else a judgement reads of
+  a class, such as whether its nodes are stale.
 - A class has a row for each of its possible states. Classes whose amounts cannot be counted, and those with the NRI
   topology-aware policy, have no rows: they are judged one by one.
 - `alike` gives each row a key: the NUMA node that each merge of a pod gets, or why it gets none. Rows with equal keys

@@ -150,7 +150,7 @@ class Restarts:
     def names(self, now: float, lacks_pods: Callable[[str, float], bool]) -> Collection[str]:
         """The nodes that should get no pod now. Cost: one step for each recorded kubelet.
 
-        *lacks_pods*: whether pods are missing that must be in the first list of a node's kubelet, started at this time.
+        *lacks_pods*: (node, start of its kubelet) -> whether pods of the kubelet's first list are missing.
         """
         for name in [name for name, until in self._until.items() if until <= now]:
             del self._until[name]

@@ -186,7 +186,7 @@ class ClassTable:
         self._kubelets: dict[object, _SharedKubelet] = {}
         """By the identity of the kubelet."""
         self._by_object: dict[int, _SharedKubelet] = {}
-        """The same by `id` of the kubelet that classes have: its identity takes long to compute."""
+        """Kubelets by the `id` of their object, because the identity of a kubelet takes long to compute."""
         self._rules: Counter[Rules] = Counter()
         self._last_id = UNKNOWN.id
         self.free: Final = FreeTable()

@@ -73,7 +73,7 @@ class NodeProjection:
         self.steps = Steps()
         self._projected: tuple[ProjectionInput, Projection] | None = None
         self._is_late = False
-        """Whether projections are left to `work`, until one of them is up to date."""
+        """Whether `work` computes the projections, until one of them is up to date."""
 
     @property
     def now(self) -> Projection | None:

@@ -121,7 +121,7 @@ class PodTracker:
         return settled
 
     def _forget(self, uid: str) -> None:
-        """The watch has the pod on the node no longer, or it is finished."""
+        """The watch no longer shows the pod on the node, or the pod is finished."""
         self._watched.discard(uid)
         self._unread.pop(uid, None)
 

@@ -212,7 +212,7 @@ class PodRegistry:
         self._change(uid, now, deferred_from={**dict(kept), node_name: now})
 
     def defer_for_exits(self, uid: str, node_name: str, now: float) -> float:
-        """The same because the exit of another pod would matter. Returns seconds since that was first so, anywhere."""
+        """Record that bind defers the pod for possible exits. Returns seconds since its first deferral on any node."""
         self.defer(uid, node_name, now)
         since = min(now, self.get(uid).exits_matter_since)
         self._change(uid, now, exits_matter_since=since)
@@ -229,7 +229,7 @@ class PodRegistry:
         self._change(uid, now, in_doubt_on=node_name)
 
     def watch(self, uid: str, node_name: str) -> None:
-        """The API server has the pod on the node."""
+        """The watch shows that the pod is bound to the node."""
         self._take(uid)
         self._on_node[uid] = node_name
 

@@ -147,7 +147,7 @@ def project(given: ProjectionInput, steps: Steps | None = None, *, limit: float 
 def project_from(
     states: tuple[ManagerState, ...], given: ProjectionInput, leaving: frozenset[str], steps: Steps
 ) -> Projection:
-    """The same from other initial states, and with other pods that may be gone."""
+    """The projection from *states*. *leaving*: pods that may be gone."""
     steps.begin()
     return _Projector(given, leaving, steps).from_states(states)
 

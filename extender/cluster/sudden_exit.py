@@ -42,7 +42,7 @@ MAX_EXIT_ADMISSIONS: Final = 512
 """How many admissions all bind calls together replay for this: about a quarter of a second in another thread."""
 
 MAX_EXIT_STEPS: Final = 1_000_000
-"""Steps of one bind call's replays for this, checked after each exit."""
+"""Most steps for replaying exits in one bind call, checked after each exit."""
 
 
 def survives_sudden_exit(given: ProjectionInput, uid: str, max_admissions: int = MAX_EXIT_ADMISSIONS) -> bool:

@@ -39,7 +39,7 @@ class Binder:
     ) -> None:
         self._client, self._timeout, self._clock = client, timeout_seconds, clock
         self._missed_at = -inf
-        """When a call last had no reply."""
+        """Time of the last call that got no reply."""
 
     def bind(self, binding: Binding) -> BindOutcome:
         """Bind within `timeout_seconds`, plus at most two for reading the pod after a reply lost early. Raises nothing.

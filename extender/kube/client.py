@@ -240,7 +240,7 @@ class Stream:
                 self._reply.shutdown()
 
     def close(self) -> None:
-        """Close the connection. It is not used again."""
+        """Close the connection for good."""
         with self._lock:
             self._open = False
             self._reply.close()

@@ -245,7 +245,7 @@ def pod_of(record: PodRecord) -> Pod | None:
 
 
 def pod_of_watched(pod: WatchedPod) -> Pod | None:
-    """The same for a pod as questions know it."""
+    """A watched pod in the form that questions use; None as above."""
     shape = _shape(pod.manifest)
     if shape is None:
         return None

@@ -135,7 +135,7 @@ class _Head(TypedDict):
 OBJECT: Final = msgspec.json.Decoder(_WatchedObject)
 """Reads the parts of an object that any reader uses; the other parts are skipped."""
 TOPOLOGY: Final = msgspec.json.Decoder(_Topology)
-"""The same for NodeResourceTopology objects."""
+"""Reads the parts of a NodeResourceTopology object that any reader uses."""
 WHOLE: Final = msgspec.json.Decoder(dict[str, Any])
 """Reads everything."""
 Reader = msgspec.json.Decoder[Any]

@@ -46,7 +46,7 @@ _POLICY_ERROR: Final = re.compile(rf"""[^/"'`]*\b{POLICY}: """)
 _REJECTED: Final = "Pod was rejected: "
 """The beginning of a pod's status message if the kubelet's admission refused the pod."""
 _ALLOCATION_FAILED: Final = f"{_REJECTED}Allocate failed due to "
-"""The same if a manager failed. The preemption of pods for a critical one fails with the same reason."""
+"""The beginning if a manager failed, or the preemption of pods for a critical one."""
 NOT_OF_MANAGERS: Final = "UnexpectedAdmissionError outside the resource managers"
 _MAX_ERROR: Final = 300
 MAX_REDUCED_BYTES: Final = 128 << 10
@@ -238,7 +238,7 @@ def _affinity(affinity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lists(**found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Those that are not empty."""
+    """The lists that are not empty."""
     return {key: each for key, each in found.items() if each}
 
 

@@ -60,8 +60,8 @@ close idle streams after a minute or more."""
 _RECONNECT_SECONDS: Final = 1.0
 """The longest wait after a failed attempt to connect: it costs the server nothing, and pods wait for its return."""
 _STARTING_SECONDS: Final = 30.0
-"""So long after the server was lost its cheap refusals are tried again as soon as a failed connection. An API server
-that has just started answers 403 until it has read its roles."""
+"""For this long after the server was lost, its cheap refusals are tried again as soon as a failed connection. An API
+server that has just started answers 403 until it has read its roles."""
 _CHEAP: Final = (401, 403)
 _STUCK_TIMES: Final = 3
 """After so many failures in a row without an event that can be applied, the list is read again."""

@@ -31,7 +31,7 @@ class NotEnoughCPUsError(Exception):
 class Assignment(NamedTuple):
     """How to take CPUs on one machine: the policy options that matter here and the version rules.
 
-    `inside_hint`, `whole_groups` and `spread_by_topology`: the rules of nearly these names (`rules.FIXES`).
+    `inside_hint`, `whole_groups`, `spread_by_topology`: rules of `rules.FIXES`; the first two begin with `distribute_`.
     """
 
     machine: Machine

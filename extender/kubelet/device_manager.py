@@ -24,7 +24,7 @@ from extender.kubelet.state import Device, DeviceState, held_devices, without
 from extender.kubelet.verdict import Provider, Reason, Refusal
 
 MAX_ALTERNATIVES: Final = 65
-"""How many alternatives are counted for one choice. More are never tried (`admission.MAX_OUTCOMES`)."""
+"""Most alternatives counted for one choice: no admission tries more (`admission.MAX_OUTCOMES`)."""
 
 
 class Choices:

@@ -2,7 +2,7 @@
 
 Rules of this file
 - The merge never iterates over the cross product of hints. Preferred results are intersections of preferred families.
-  Only if these have nothing in common are the families folded.
+  The families are folded only if these have nothing in common.
 - The result does not depend on the order of providers, resources or hints.
 - The three empty values have names: `NO_PREFERENCE`, `IMPOSSIBLE`, and affinity None ("any node").
 

@@ -130,7 +130,7 @@ class PodRequest:
         return self.pod_level is not None or any(c.cpus or c.memory_bytes or c.devices for c in self.containers)
 
     def copy(self, uid: str) -> "PodRequest":
-        """The same request for another pod, with *uid* as its UID and its name."""
+        """A copy of this request for another pod, whose UID and name are *uid*."""
         return replace(self, uid=uid, name=uid)
 
 

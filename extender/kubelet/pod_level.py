@@ -161,7 +161,7 @@ def _share_out(pod: PodRequest, mask: int) -> dict[str, tuple[Block, ...]]:
     """Blocks by container: exclusive ones as requested, shared ones what is left of the budget; none of size 0.
 
     The kubelet subtracts in unsigned 64 bits. An app container may take a type that the budget does not have; the rest
-    of that type is then 2^64 minus the amount. A sidecar takes only from types of the budget.
+    of that type is then 2^64 minus the amount. A sidecar may only take types that the budget has.
 
     Source: cm/memorymanager/policy_static.go, AllocatePod.
     """

@@ -104,7 +104,7 @@ def _without_lost_entries(old: Kubelet, new: Kubelet, state: ManagerState) -> Ma
 
 
 def _unread_format(old: Kubelet, new: Kubelet) -> str:
-    """A file of 1.36 with the gate has a checksum that kubelets without the gate compute otherwise."""
+    """Kubelets without the gate compute another checksum for a file of 1.36 with the gate."""
     if old.rules.minor == 36 and old.rules.pod_level_managers:
         is_read = new.rules.minor >= 37 or new.rules.pod_level_managers
         return (

@@ -170,7 +170,7 @@ class Universe:
         return None
 
     def embed(self, family: int, inner: "Universe", budget: Budget = UNLIMITED) -> int:
-        """The same family as one of this universe; every id of *inner* must be in it."""
+        """*family* of *inner* as a family of this universe, which must have every id of *inner*."""
         if inner is self or not family:
             return family
         budget.spend(family.bit_count() * len(self.ids))

@@ -62,8 +62,8 @@ class Setup:
 class Books:
     """Grants and free CPUs of every pool. Mutable: call `copy` before a step that may be undone.
 
-    Lists are indexed by pool id. `shared` and `reserved`: mCPU granted in the pool's subtree. `containers` has those
-    in the cache, and those that have left it but still have a grant; the latter are in `uncached`.
+    Lists are indexed by pool id. `shared` and `reserved`: mCPU granted in the pool's subtree. `containers`: containers
+    in the cache or with a grant. `uncached`: those with a grant that have left the cache.
     """
 
     __slots__ = (

@@ -21,7 +21,7 @@ class Pins:
     shares: int | None = None
 
     def over(self, older: "Pins") -> "Pins":
-        """These values, and *older* for those that are None."""
+        """These pins; the value of *older* replaces each that is None."""
         return Pins(
             older.cpus if self.cpus is None else self.cpus,
             older.mems if self.mems is None else self.mems,
@@ -56,7 +56,7 @@ class Updates:
         return other
 
     def add(self, container: str, pins: Pins) -> None:
-        """Have *pins* sent to *container*."""
+        """Add *pins* to what is sent to *container*."""
         self.pending[container] = pins.over(self.pending.get(container, NOTHING))
 
     def repeat(self, container: str, created: Pins) -> None:

@@ -171,7 +171,7 @@ class Defragment:
         return known[1]
 
     def _bisected(self, subject: Subject, most: int) -> int:
-        """The same among whole cores of up to *most* CPUs, as if every smaller request were aligned as well."""
+        """The largest aligned request of whole cores up to *most* CPUs, if every smaller request is aligned as well."""
         assert subject.kubelet is not None
         threads = max(1, subject.kubelet.machine.cpus_per_core)
         low, high = 0, max(0, most) // threads + 1

@@ -290,7 +290,7 @@ class Evictions:
         return self._passing[key]
 
     def carried_out(self, eviction: Eviction) -> "Evictions":
-        """The same for the cluster after an eviction. Pods that have moved stay where they are."""
+        """The possible evictions after *eviction*. Pods that have moved stay where they are."""
         changed = {subject.name: subject for subject in eviction.after}
         for name in {move.source for move in eviction.moves} - changed.keys():
             gone = [move.pod for move in eviction.moves if move.source == name]

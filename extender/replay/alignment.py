@@ -38,7 +38,7 @@ class Alignment(StrEnum):
     ALIGNED = "aligned"
     """Everything is on one NUMA node."""
     SPLIT = "split"
-    """Its resources are on several NUMA nodes."""
+    """The pod's resources are on several NUMA nodes."""
     NOT_MANAGED = "not-managed"
     """No manager of the kubelet places any of its resources on NUMA nodes."""
 

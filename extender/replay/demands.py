@@ -51,13 +51,13 @@ class Breach(Enum):
     """How a placement breaks a demand."""
 
     NUMA_NODES = "numa-nodes"
-    """It is on several NUMA nodes."""
+    """The container is on several NUMA nodes."""
     SOCKETS = "sockets"
-    """It is on several sockets."""
+    """The container is on several sockets."""
     REMOTE_MEMORY = "remote-memory"
     """Memory and CPUs of the container are on different NUMA nodes, or the memory is not pinned."""
     NOT_PLACED = "not-placed"
-    """The kubelet does not place it on particular NUMA nodes."""
+    """The kubelet does not place the container on particular NUMA nodes."""
 
 
 class BrokenDemand(NamedTuple):
@@ -159,7 +159,7 @@ def broken_by(
 
 
 def broken_by_claims(demand: Demand, machine: Machine, request: PodRequest) -> BrokenDemand | None:
-    """The same for a pod that gets nothing but what DRA drivers have allocated to it."""
+    """How a pod breaks *demand* that gets only what DRA drivers have allocated to it; None if it does not."""
     claimed = claimed_of(request)
     held = {c.name: with_claimed(machine, NOTHING_HELD, claimed.get(c.name, ())) for c in request.containers}
     return broken_by(demand, machine, request, held)

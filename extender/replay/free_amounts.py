@@ -62,7 +62,7 @@ class Layout:
 
 
 _LAYOUTS: Final = Shared[Layout, Layout]()
-"""So that equal ones compare by identity."""
+"""Shared, so that equal values compare by identity."""
 _KNOWN: Final[dict[int, tuple[ref[Kubelet], Layout]]] = {}
 """The layout of each kubelet that is still in use, by its `id()`, because comparing two machines takes long."""
 

@@ -31,7 +31,7 @@ def _containers(pod: PodSpec, rules: Rules, *, is_critical: bool) -> tuple[Unpla
 
     Source: kuberuntime_container_linux.go generateLinuxContainerResources, qos/policy.go GetContainerOOMScoreAdjust.
     Where a container has no limit, the pod's counts. The score of a sidecar is that of the smallest app container, if
-    its own request is smaller. What the pod requests and its containers do not is divided among them.
+    its own request is smaller. The rest of the pod's request is divided among its containers.
     """
     has_pod_level = rules.pod_level_qos and has_pod_level_resources(pod)
     limits = (pod.pod_limits_milli or {}) if has_pod_level else {}

@@ -155,7 +155,7 @@ MAX_SLOW: Final = 1_000
 """The number of classes that a pod shape remembers as slow to replay."""
 JUDGEMENT_BYTES: Final = 100
 FEW: Final = 64
-"""So many judgements of a pod shape are kept without asking whether a node still has the class."""
+"""Judgements of a pod shape that are kept without asking whether a node still has the class."""
 MAX_COLUMNS: Final = 16
 """For how many pod shapes the judgements are also kept by slot: 16 bytes for each node and shape."""
 
@@ -170,7 +170,7 @@ class ShapeJudgements:
         self.shape: Final = PodShape(replace(pod, uid=SHAPE_UID))
         self.judgements: dict[int, Judgement] = {}
         self.shares: Final[BoundedMap[int, int]] = BoundedMap(MAX_SLOW)
-        """How many shares of steps the classes had whose replay takes long, by class id; see `replays`."""
+        """Shares of steps used so far by each class whose replay takes long, by class id; see `replays`."""
         self.own_weight: Final = 1 + pod.weight_bytes // JUDGEMENT_BYTES
         """As how many judgements the shape itself counts."""
         self._full_at = FEW

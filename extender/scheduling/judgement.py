@@ -70,9 +70,9 @@ class LateNodes(StrEnum):
     ERROR = "error"
     """The call fails."""
     REFUSE = "refuse"
-    """They are refused, and the call fails only if no other node is feasible."""
+    """Late nodes are refused, and the call fails only if no other node is feasible."""
     PASS = "pass"  # noqa: S105 - not a password
-    """They are feasible."""
+    """Late nodes are feasible."""
 
 
 class Trouble(StrEnum):

@@ -43,7 +43,7 @@ class LateProjections:
         self._turns: BoundedMap[str, int] = BoundedMap(_REMEMBERED)
         """The steps up to which each node has had its share."""
         self._now = 0
-        """The steps that a node without an earlier turn has had."""
+        """A new node is counted as if it had used this many steps."""
         self._left_out: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         cluster.compute_elsewhere(self._want)

@@ -143,7 +143,7 @@ class TotalsFit(Enum):
     """Whether the totals suffice."""
 
     ENOUGH = "enough"
-    """They suffice even if the kubelet counts every finished pod, or nothing is known of them."""
+    """The totals suffice even if the kubelet counts every finished pod, or are not known."""
     WITHOUT_FINISHED = "enough without finished pods"
     TOO_LITTLE = "too little"
 

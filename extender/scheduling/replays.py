@@ -79,7 +79,7 @@ def judge_all(
     """Judge each class, or as many as there is time for. May run in another thread.
 
     *had*: how many of its `SHARES` a class had in earlier calls, by class id; 0 if it is not there. *is_any_feasible*:
-    a node that is not of these classes is. *cpu_clock*: seconds of CPU time of the thread.
+    whether a node of another class is feasible. *cpu_clock*: seconds of CPU time of the thread.
     """
     shares = {each.id: (had or {}).get(each.id, 0) for each in classes}
     judged, spent = Judged(), 0.0

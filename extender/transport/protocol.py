@@ -193,7 +193,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body. Its reader limits the size."""
+        """A piece of the body. The reader of the body limits its size."""
         self._head_bytes -= len(body)
         super().on_body(body)
 

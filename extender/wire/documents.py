@@ -151,7 +151,7 @@ class _Open:
     first: int
     """How many values had been read before it."""
     height: int = 0
-    """Its depth, as far as it has been read."""
+    """The depth of the value, as far as it has been read."""
     key: object = None
     key_line: int = 0
     merged: list[object] = field(default_factory=list)

@@ -19,7 +19,7 @@ class WireError(ValueError):
         self.reason: Final = reason
 
     def below(self, prefix: str) -> "WireError":
-        """The same error for a document that has this one under *prefix*."""
+        """This error for a document that has the faulty document under *prefix*."""
         joint = "." if prefix and self.field and self.field[0] != "[" else ""
         moved = type(self).__new__(type(self))  # a subclass can set some of the arguments itself
         WireError.__init__(moved, f"{prefix}{joint}{self.field}", self.reason)

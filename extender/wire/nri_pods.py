@@ -52,7 +52,7 @@ KEPT: Final = AnnotationBudget(text_bytes=16 << 10, values=1000)
 _STEPS_A_BYTE: Final = 4
 """Of a replay's budget. Longer annotations are so parsed off the event loop, where only short replays run."""
 _BYTES_A_VALUE: Final = 8
-"""So many bytes of a text that is no YAML count as one value: how many were read before the fault is not known."""
+"""Bytes of a text that is not YAML that count as one value. Where the fault was found is not known."""
 
 
 def metadata_of(labels: object, annotations: object, budget: AnnotationBudget = KEPT) -> Metadata:

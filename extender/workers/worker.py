@@ -1,7 +1,7 @@
 """`python -m extender.workers.worker FD`: the template of the processes that answer people's questions.
 
 The template is a small process with one thread. It holds the snapshot of the nodes and forks a worker for each
-question. The worker shares the snapshot's memory, answers, and ends. Nothing of a question remains after it.
+question. The worker shares the snapshot's memory, answers, and ends, so nothing of a question remains.
 
 Rules of this file
 - The template is a new program, not a fork of the service: it has none of its threads, locks, TLS keys or sockets.

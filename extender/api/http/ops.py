@@ -96,7 +96,7 @@ def _why_not_ready(service: Service) -> str:
 
 
 async def _set_gauges(service: Service) -> None:
-    """Set the metrics that are read from the state only when they are asked for."""
+    """Set the metrics that are read from the state at a scrape."""
     nodes, metrics = service.known.nodes, service.metrics
     nodes.expire(service.clock())
     await _nodes(service)

@@ -64,7 +64,7 @@ class HeldRoom:
         """Whether the pod of that shape takes the places; None: whether the places fit without it."""
         self._known_bytes = 0
         self._places: BoundedMap[str, _Places] = BoundedMap(MAX_CHECKED)
-        """Those that the last pod had to leave free, by node."""
+        """Places that the last pod had to leave free, by node."""
         self._left: BoundedMap[str, tuple[float, float]] = BoundedMap(MAX_NAMESPACES)
         """How many steps each namespace had left, less than 0 after a look that took more; and when that was so."""
 
@@ -197,7 +197,7 @@ class _Look:
     spent: Counter[str] = field(default_factory=Counter)
 
     def due(self, rooms: Iterable["_Room"]) -> list["_Room"]:
-        """Those that are not looked at yet, of namespaces with steps."""
+        """The rooms that are not looked at yet, of namespaces that have steps left."""
         new = (room for room in rooms if room not in self.found)
         return [room for room in new if self.spent[namespace := room.places.namespace] < self.left[namespace]]
 

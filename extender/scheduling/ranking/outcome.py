@@ -2,7 +2,7 @@
 
 `RowsOutcome` is the admission of one node, restated for all rows of the free table that give the pod the same answer:
 the nodes have equal keys, so each gives the pod the same amounts of the same NUMA nodes. What is left differs, and is
-in the table's columns. So the arithmetic of merits is for ints, and for arrays of ints of any size.
+in the table's columns. The arithmetic of merits therefore accepts ints and arrays of ints.
 
 Rules of this file
 - Amounts are whole CPUs, bytes, devices. NUMA ids may be sparse, a NUMA node may have nothing of a resource, and a

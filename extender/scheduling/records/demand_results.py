@@ -31,7 +31,7 @@ class DemandResult(StrEnum):
     BROKEN = "broken"
     """Against its demand."""
     NOT_KNOWN = "not_known"
-    """It was admitted or gone before a report showed what it held."""
+    """The pod was admitted or gone before a report showed what it held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

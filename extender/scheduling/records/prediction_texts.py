@@ -32,7 +32,7 @@ def reported_words(state: ManagerState, uid: str) -> str:
 
 
 def predicted_words(state: ManagerState | None, verdict: Admitted) -> str:
-    """The same of a predicted placement; *state* knows the devices, None: their NUMA nodes are not named."""
+    """A predicted placement in words. *state*: has the devices; None: their NUMA nodes are not named."""
     granted = {placed.name: placed.granted for placed in placed_by(verdict) if placed.kind is not NriContainerKind.INIT}
     return _joined(
         (
