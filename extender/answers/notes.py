@@ -100,7 +100,7 @@ def _kind_of_notes(workload: PodWorkload) -> object:
 
 
 def _affinity_kind(rules: PlacementRules) -> bool | None:
-    """None: no required node affinity. Otherwise whether it uses labels."""
+    """Whether the required node affinity uses labels; None if there is none."""
     return None if rules.node_terms is None else any(term.match_labels for term in rules.node_terms)
 
 

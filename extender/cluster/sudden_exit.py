@@ -101,7 +101,7 @@ def is_known_to_survive(given: ProjectionInput, uid: str, projection: Projection
 def have_room_together(given: ProjectionInput, projection: Projection, steps: Steps) -> bool:
     """Whether all pods in flight are admitted, as they demand, in any order and whichever other pods exit.
 
-    One NUMA node then has room for all of them together. Each container finds room on it at its turn, so its hints
+    One NUMA node then has room for all of them together. Each container finds room on this node, so its hints
     contain a preferred one of a single NUMA node. Exits only add room, and no group of NUMA nodes can come into being.
     A container that takes over what an init container had must follow it: then each NUMA node must have that room.
     False: not known.

@@ -37,7 +37,7 @@ GRANTS: Final = {
     AccessScope.READ: ("get", "/numa-extender/read"),
     AccessScope.METRICS: ("get", "/metrics"),
 }
-"""/metrics is the URL that ClusterRoles of Prometheus already name. The others exist nowhere else."""
+"""/metrics is the URL that ClusterRoles of Prometheus already name. The other URLs are our own."""
 MAX_WAITING: Final = 256
 THREADS: Final = 8
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"

@@ -94,7 +94,7 @@ class Assignment(NamedTuple):
             raise NotEnoughCPUsError(f"not enough cpus available to satisfy request{counts}")
 
     def _take_or_nothing(self, available: int, count: int, budget: Budget) -> int:
-        """A packed allocation. The distribution ignores its failure, and only checks the sum at the end."""
+        """A packed allocation, 0 if it fails: the distribution only checks the sum at the end."""
         try:
             return self._take_packed(available, count, budget, uncore=False)
         except NotEnoughCPUsError:

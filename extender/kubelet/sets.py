@@ -8,7 +8,7 @@ whatever the number of masks: 65,536 of them for 16 NUMA nodes.
 
 Rules of this file
 - Subset numbers grow with masks: the lowest bit of a family is its numerically smallest mask.
-- Bit 0, the empty set, is in no hint. `fold` may produce it.
+- Bit 0, the empty set, is in no hint; the result of `fold` may have it.
 - Work is limited by the universe, and a universe by MAX_NUMA_NODES. `fold` and `embed` count their steps.
 """
 

@@ -152,7 +152,7 @@ def _of_free(free: Iterable[DynamicDevice], needs: Needs, to_come: Sequence[Need
 
 
 def _least(needs: Needs) -> Needs:
-    """Without masks that contain another one: a device that meets that one meets them as well."""
+    """The needs without masks that contain another mask: a device that meets the smaller mask meets both."""
     return frozenset(mask for mask in needs if not any(other != mask and not other & ~mask for other in needs))
 
 

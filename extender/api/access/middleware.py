@@ -214,7 +214,7 @@ def _check_origin(asgi: ASGIScope, needed: AccessScope, means: Means) -> None:
 
 
 def _peer(asgi: ASGIScope) -> Peer:
-    """The peer of the connection. Other servers than ours provide only its address."""
+    """The peer of the connection. A server other than ours provides only the address."""
     state = asgi.setdefault("state", {})
     found = state.get("peer")
     if isinstance(found, Peer):

@@ -62,7 +62,7 @@ def admitted(
 ) -> tuple[str, States]:
     """Why the node does not admit the pod, "" if it does, and its states then. Its kubelet and states are known.
 
-    *number*: which pod of the node it is. *is_judged*: it is known that the node admits it. *budget*: limits the
+    *number*: which pod of the node it is. *is_judged*: the node is known to admit it. *budget*: limits the
     replays; None: as for one admission. If it is used up, the result says nothing.
     """
     kubelet = node_class.kubelet
