@@ -62,8 +62,8 @@ def lint(*, files: tuple[str, ...], kube_version: str, kubelet_version: str | No
     """Find pitfalls, each with file, line, consequence and fix.
 
     Reads KubeSchedulerConfigurations, KubeletConfigurations, manifests of numa-extender and numa-node-exporter, also
-    inside ConfigMaps, and files of NUMA_EXTENDER_ variables (*.env). All files are checked together: an alert in
-    one file can satisfy a rule for another. No FILE or - is standard input. The exit code is 1 if there is an error.
+    inside ConfigMaps, and files of NUMA_EXTENDER_ variables (*.env), all together. No FILE or - is standard input.
+    The exit code is 1 if there is an error.
     """
     if rules:
         click.echo("\n".join(f"{rule.severity:8}{name}: {rule.problem}" for name, rule in RULES.items()))

@@ -1,7 +1,4 @@
-"""All settings of the service, from the environment (`NUMA_EXTENDER_…`). Flags of the command line take precedence.
-
-A variable with an empty value counts as unset.
-"""
+"""All settings of the service, from variables `NUMA_EXTENDER_…`; an empty one is unset. Flags take precedence."""
 
 import difflib
 import re

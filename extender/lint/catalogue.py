@@ -12,10 +12,7 @@ from extender.lint.documents import Located
 
 
 class Severity(StrEnum):
-    """`error`: it does not work, or admission is not guaranteed.
-
-    `warning`: it will cause trouble. `info`: good to know.
-    """
+    """`error`: admission is not guaranteed. `warning`: it will cause trouble. `info`: good to know."""
 
     ERROR = "error"
     WARNING = "warning"
