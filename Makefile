@@ -9,7 +9,7 @@ WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) 
 # `make images`: where to push, the tag of both images, and the program that builds (the first that is installed).
 REGISTRY ?=
 TAG    ?= 0.1.0
-ENGINE ?= $(firstword $(foreach name,docker podman buildah,$(if $(shell command -v $(name) 2>/dev/null),$(name))))
+ENGINE ?= $(firstword $(foreach name,docker podman buildah,$(if $(shell $(name) info >/dev/null 2>&1 && echo yes),$(name))))
 
 .PHONY: help setup demo test browser promtool helm images check faults bench drill live format clean release
 help:            ## show this list
@@ -65,7 +65,7 @@ live: setup      ## scenes on real etcd, kube-apiserver and kube-scheduler, wher
 
 images:          ## build both container images and push them: make images REGISTRY=registry.example.org/team [TAG=0.1.0] [ENGINE=podman]
 	@[ -n "$(REGISTRY)" ] || { echo "name the registry to push to: make images REGISTRY=registry.example.org/team"; exit 1; }
-	@[ -n "$(ENGINE)" ] || { echo "make images needs docker, podman or buildah, and none of them is on PATH"; exit 1; }
+	@[ -n "$(ENGINE)" ] || { echo "make images needs docker, podman or buildah, and none of them works here (docker info)"; exit 1; }
 	@for image in extender node-exporter; do \
 	  name="$(REGISTRY)/numa-$$image:$(TAG)"; \
 	  "$(ENGINE)" build -f "manifests/images/$$image.Containerfile" \

@@ -16,13 +16,14 @@ MAKE: Final = shutil.which("make")
 TOOLS: Final = ("sh", "git", "echo")
 pytestmark = pytest.mark.skipif(MAKE is None, reason="make is not installed")
 RECORDS: Final = """#!/bin/sh
+case "$0 $*" in *"$BROKEN info") exit 1;; *" info") exit 0;; esac
 echo "$0 $*" >> "$CALLS"
 case "$*" in $FAILS) exit 7;; esac
 """
 
 
 def _make(
-    tmp_path: Path, *arguments: str, engines: tuple[str, ...] = ("docker",), fails: str = "-"
+    tmp_path: Path, *arguments: str, engines: tuple[str, ...] = ("docker",), fails: str = "-", broken: str = "-"
 ) -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
     """The finished run, and the calls of engines: name and arguments."""
     path = tmp_path / "bin"
@@ -39,8 +40,8 @@ def _make(
     assert MAKE
     run = subprocess.run(
         [MAKE, "images", *arguments],
-        cwd=ROOT, env={"PATH": str(path), "CALLS": str(calls), "FAILS": fails}, capture_output=True, text=True,
-        check=False,
+        cwd=ROOT, env={"PATH": str(path), "CALLS": str(calls), "FAILS": fails, "BROKEN": broken},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     lines = [line.split() for line in calls.read_text().splitlines()]
     return run, [[Path(words[0]).name, *words[1:]] for words in lines]
@@ -84,6 +85,10 @@ def test_the_first_engine_is_used_and_another_one_can_be_named(tmp_path: Path) -
     _, calls = _make(tmp_path / "first", "REGISTRY=r", engines=both)
     assert {words[0] for words in calls} == {"docker"}
 
+    (tmp_path / "works").mkdir()
+    _, calls = _make(tmp_path / "works", "REGISTRY=r", engines=both, broken="docker")
+    assert {words[0] for words in calls} == {"podman"}, "docker is installed, and its daemon does not run"
+
     _, calls = _make(tmp_path / "named", "REGISTRY=r", "ENGINE=podman", engines=both)
     assert {words[0] for words in calls} == {"podman"}
 
@@ -91,7 +96,7 @@ def test_the_first_engine_is_used_and_another_one_can_be_named(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "engines", "sentence"),
     [
-        (("REGISTRY=r",), (), "make images needs docker, podman or buildah, and none of them is on PATH"),
+        (("REGISTRY=r",), (), "make images needs docker, podman or buildah, and none of them works here (docker info)"),
         ((), ("docker",), "name the registry to push to: make images REGISTRY=registry.example.org/team"),
     ],
 )
