@@ -25,7 +25,7 @@ KNOWN_VERSIONS = ("1",)
 MAX_GRANT_FIELDS = 32
 MAX_STATE_BYTES = 8 << 20
 """Size limit of the file. A container takes 2 to 6 kB."""
-MAX_GRANTS = 10_000
+MAX_GRANTS = 2_000
 MAX_LABELS = 256
 """Labels of one pod or container. A file with more is refused."""
 CPU_TYPES = ("normal", "reserved", "preserve")

@@ -49,7 +49,8 @@ MAX_NODES: Final = 63
 MAX_CACHES_A_CPU: Final = 32
 MAX_CONFIG_BYTES: Final = 64 << 10
 """The largest configuration in JSON. A real one has a few hundred."""
-MAX_GRANTS: Final = 10_000
+MAX_GRANTS: Final = 2_000
+"""Containers that the policy manages: 25 ms of the event loop for each new report. A node has 110 pods by default."""
 cpu_bits: Final = partial(ids_at, most=MAX_CPUS - 1)
 """The CPUs of a list at a path; raises WireError."""
 

@@ -132,11 +132,12 @@ class Grants(Attack):
         world.join(self.node)
 
     def strike(self, world: World, number: int) -> None:
-        grants = [_grant(i) for i in range(self.counts[number % len(self.counts)])]
+        grants = [grant(i) for i in range(self.counts[number % len(self.counts)])]
         world.report({**nri_report(self.node, grants=grants), "sequence": number + 1})
 
 
-def _grant(number: int) -> JSON:
+def grant(number: int) -> JSON:
+    """A small grant that is unlike the others."""
     uid = f"uid-{number}"
     return {
         "container_id": f"id-{number}", "namespace": EVIL, "pod": f"p{number}", "container": "app",

@@ -18,10 +18,13 @@ from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import least_numa
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.errors import WireError
+from extender.wire.nri_reports import MAX_GRANTS
 from extender.wire.pods import pod_from_json
 from extender.wire.report_parts import MAX_PROBLEMS
 from extender.wire.reports import ReadReport, read_report
+from tests.faults.attacks import grant
 from tests.faults.hostile_nodes import bare
+from tests.nri_samples import nri_report
 from tests.reports import pod_of, report_of, sample
 
 PROBLEM = {"source": "a", "path": "b", "reason": "c", "severity": "warning"}
@@ -171,3 +174,16 @@ def test_hugepages_of_a_size_that_the_node_lacks_crash_the_memory_manager() -> N
     said = first_fault(node.kubelet, node.state, request, verdict, [])
     assert "has no hugepages-1" in said
     assert said.endswith("its kubelet would crash on a pod that requests them.")
+
+
+@pytest.mark.parametrize(("count", "is_read"), [(MAX_GRANTS, True), (MAX_GRANTS + 1, False)])
+def test_so_many_containers_of_the_nri_policy_are_read_and_no_more(count: int, is_read: bool) -> None:  # noqa: FBT001
+    """Seen red: 10,000 were allowed, more than the size of a report has room for."""
+    body = orjson.dumps(nri_report("n", grants=[grant(number) for number in range(count)]))
+
+    report = read_report(body, lambda _name: "v1.36.2")
+
+    assert (report.state is not None and report.state.runtime is not None) is is_read
+    told = [problem.reason for problem in report.problems if "grants" in problem.path]
+    too_many = f"too large for a node: {count} grants, more than {MAX_GRANTS}: the NRI policy is not known"
+    assert told == ([] if is_read else [too_many])

@@ -17,7 +17,8 @@ Rules of this file
   than this process, and for Node objects that were deleted while the kubelet ran on.
 - Verdicts have the certainty `assumed` and a caveat. Pods that come to the node are replayed on the empty state. The
   first report replaces everything; without one the node goes stale.
-- If an assumed kubelet refuses a pod that it should admit, nothing is assumed of its kind until it reports.
+- If an assumed kubelet refuses a pod that it should admit, nothing is assumed of its kind until it reports,
+  for `REFUTED_SECONDS` at most.
 """
 
 import logging
@@ -109,6 +110,8 @@ def excess(kubelet: Kubelet, state: ManagerState, allocatable: Mapping[str, str]
 
 
 MAX_COMPARED: Final = 8
+REFUTED_SECONDS: Final = 600.0
+"""For so long one node that does not report keeps others of its kind from being assumed. A new node reports sooner."""
 MAX_LOOKED: Final = 1024
 """How many waiting nodes are looked at in one go."""
 LOG: Final = logging.getLogger(__name__)
@@ -151,15 +154,19 @@ class Siblings:
         """The nodes of each kind, the newest first: minus the time of creation, and the name."""
         self._waiting: dict[str, str] = {}
         """By name: why the node cannot be what it would be assumed to be; "": nothing is known against it."""
-        self._refuted: dict[Kind, str] = {}
-        """Kinds of which nothing is assumed until this node reports: it refused a pod that its siblings would admit."""
+        self._refuted: dict[Kind, tuple[str, float]] = {}
+        """Kinds of which nothing is assumed until this node reports, or at the latest from a moment on: it refused a
+        pod that its siblings would admit."""
+        self._refusing: Final = set[str]()
+        """Nodes that have done so, and of which nothing is assumed as long as they exist."""
 
     def apply(self, batch: Batch[NodeObject]) -> None:
         """Apply changes from the watch of nodes."""
         for change in batch.changes:
             self._forget(change.value.name)
             if isinstance(change, Gone):
-                self._refuted = {kind: name for kind, name in self._refuted.items() if name != change.value.name}
+                self._refuted = {kind: each for kind, each in self._refuted.items() if each[0] != change.value.name}
+                self._refusing.discard(change.value.name)
             else:
                 self._note(change.value)
         if len(batch.changes) <= MAX_LOOKED:
@@ -186,8 +193,9 @@ class Siblings:
         known = self._known.get(node_name)
         kind = None if known is None else known.kind
         names = [node_name]
+        self._refusing.add(node_name)
         if kind is not None:
-            self._refuted[kind] = node_name
+            self._refuted[kind] = node_name, self._clock() + REFUTED_SECONDS
             names = [name for _, name in self._kinds[kind]]
         for name in names:
             why = f"nothing is assumed any more: the kubelet of {node_name} refused a pod that its siblings would admit"
@@ -245,8 +253,9 @@ class Siblings:
     def _model(self, kind: Kind) -> Observation | None:
         """The node that stands for the kind; None if none has reported, or no majority of them agrees."""
         if kind in self._refuted:
-            seen = self._cluster.observation(self._refuted[kind])
-            if seen is None or not seen.is_replayable:
+            name, until = self._refuted[kind]
+            seen = self._cluster.observation(name)
+            if (seen is None or not seen.is_replayable) and self._clock() < until:
                 return None
             del self._refuted[kind]
         return model_of(list(islice(self._reporting(kind), MAX_COMPARED)))
@@ -303,9 +312,9 @@ class Siblings:
         del self._waiting[name]
 
     def _is_empty(self, name: str, kubelet: Kubelet) -> bool:
-        """Whether no pod on the node can hold anything of the kubelet's managers."""
+        """Whether no pod on the node can hold anything of the kubelet's managers, and it may be assumed so."""
         watched = self._pods_on(name)
-        if watched is None:
+        if watched is None or name in self._refusing:
             return False
         pods = chain((admit.pod for admit in self._cluster.pods_of(name).ledger.admits), map(pod_of_watched, watched))
         return not any(pod is not None and resolve(pod, kubelet.rules).aligned for pod in pods)

@@ -11,7 +11,7 @@ from extender.cluster.events import PodAssumed
 from extender.cluster.node import Observation
 from extender.cluster.store import NodeStore
 from extender.features.siblings import siblings
-from extender.features.siblings.siblings import Siblings, excess
+from extender.features.siblings.siblings import REFUTED_SECONDS, Siblings, excess
 from extender.kube.changes import Batch, Gone, Seen
 from extender.kube.nodes import NodeObject, decode_node
 from extender.kubelet.machine import Machine, NUMANodeFacts
@@ -38,7 +38,8 @@ class World:
     def __init__(self) -> None:
         self.cluster = NodeStore(stale_after_seconds=1000, max_nodes=100)
         self.pods: list[WatchedPod] | None = []
-        self.siblings = Siblings(self.cluster, [LABEL], lambda: 10.0, lambda _name: self.pods)
+        self.now = 10.0
+        self.siblings = Siblings(self.cluster, [LABEL], lambda: self.now, lambda _name: self.pods)
 
     def add(
         self, *names: str, kind: str = "large", created: int = 0, allocatable: Mapping[str, str] = NO_MORE
@@ -150,6 +151,20 @@ def test_a_refuted_kind_is_assumed_again_when_the_node_is_gone(world: World) -> 
     world.siblings.settle()
 
     assert world.assumed() == {"other"}
+
+
+def test_one_node_that_never_reports_refutes_its_kind_for_a_while_and_only_once(world: World) -> None:
+    """Seen red: for as long as the node liked."""
+    world.add("fresh")
+    world.cluster.apply(PodAssumed("fresh", pod("p")), now=10.0)
+    world.siblings.note_refused("fresh", pod("p"))
+    world.add("fresh", "other")
+    assert world.assumed() == set()
+
+    world.now += REFUTED_SECONDS
+    world.siblings.settle()
+
+    assert world.assumed() == {"other"}, "and nothing is assumed of the node itself"
 
 
 def test_a_refusal_that_was_expected_refutes_nothing(world: World) -> None:
