@@ -14,8 +14,8 @@ Rules of this file
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
+from extender.cluster.snapshot import ClusterSnapshot
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import Judgement
@@ -146,6 +147,25 @@ class Column:
     def put(self, slots: Int64s, ids: Int64s, judgement: Judgement) -> None:
         """Set the judgement of nodes that are alike, after `codes` with the same size."""
         self._class_ids[slots], self._codes[slots] = ids, self.kinds.code(judgement)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswers:
+    """The judgements of the nodes of one request.
+
+    `names`: those of the request; all else is in their order. `snapshot`: the classes that were judged; the nodes are
+    at `slots` in it. `codes`: each node's judgement, as a position in `kinds`.
+    """
+
+    names: Sequence[str]
+    snapshot: ClusterSnapshot
+    slots: Int64s
+    codes: Int64s
+    kinds: Kinds
+
+    def names_at(self, positions: Int64s) -> list[str]:
+        """The names of nodes by their positions."""
+        return list(map(self.names.__getitem__, positions.tolist()))
 
 
 Judgements = Mapping[int, Judgement]

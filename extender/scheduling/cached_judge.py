@@ -8,7 +8,6 @@ Rules of this file
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
@@ -22,7 +21,7 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
-from extender.scheduling.cache import UNJUDGED, Column, Int64s, JudgementCache, Judgements, Kinds, ShapeJudgements
+from extender.scheduling.cache import UNJUDGED, Column, Int64s, JudgementCache, Judgements, NodeAnswers, ShapeJudgements
 from extender.scheduling.judge import BoundedJudge, follows_from_key, merits_of
 from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, Trouble
 from extender.scheduling.late_projections import LateMetrics, LateProjections
@@ -72,25 +71,6 @@ class JudgeMetrics(LateMetrics, Protocol):
 
     def not_judged(self, trouble: Trouble) -> None:
         """A class could not be judged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeAnswers:
-    """The judgements of the nodes of one request.
-
-    `names`: those of the request; all else is in their order. `snapshot`: the classes that were judged; the nodes are
-    at `slots` in it. `codes`: each node's judgement, as a position in `kinds`.
-    """
-
-    names: Sequence[str]
-    snapshot: ClusterSnapshot
-    slots: Int64s
-    codes: Int64s
-    kinds: Kinds
-
-    def names_at(self, positions: Int64s) -> list[str]:
-        """The names of nodes by their positions."""
-        return list(map(self.names.__getitem__, positions.tolist()))
 
 
 class CachedJudge:

@@ -12,7 +12,8 @@ from typing import Final
 from extender.cluster.pods import KnownPod
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Demand
-from extender.scheduling.cached_judge import NodeAnswers, NotReadyError
+from extender.scheduling.cache import NodeAnswers
+from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import (
     PASSED,

@@ -25,8 +25,7 @@ from extender.cluster.pods import KnownPod
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.binder import BindOutcome, NotBound
-from extender.scheduling.cache import Answer, Int64s, ShapeJudgements
-from extender.scheduling.cached_judge import NodeAnswers
+from extender.scheduling.cache import Answer, Int64s, NodeAnswers, ShapeJudgements
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.scheduler import SchedulerArgs

@@ -27,8 +27,8 @@ from extender.replay.pod import NO_DEMAND, AlignmentDemand, Demand, Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.scheduling import cached_judge
-from extender.scheduling.cache import JudgementCache
-from extender.scheduling.cached_judge import CachedJudge, NodeAnswers
+from extender.scheduling.cache import JudgementCache, NodeAnswers
+from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import Action, Judgement, UncertaintyPolicy
 from extender.scheduling.objections import filtered_by_texts

@@ -40,7 +40,7 @@ from extender.scheduling.binder import (
     NotBound,
     PodBound,
 )
-from extender.scheduling.cached_judge import NodeAnswers
+from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objection, Objector, refuse_all
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason

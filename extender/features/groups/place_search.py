@@ -23,8 +23,8 @@ from extender.features.groups.groups import Groups
 from extender.features.groups.held_room import HeldRoom
 from extender.features.groups.planner import ONE_A_NODE, GangPlan, PlannedNode, PodKind, merit_of
 from extender.features.groups.record import GroupRecord, HeldPlace, HeldPlan, Key, Member
-from extender.scheduling.cache import ShapeJudgements
-from extender.scheduling.cached_judge import CachedJudge, NodeAnswers, NotReadyError
+from extender.scheduling.cache import NodeAnswers, ShapeJudgements
+from extender.scheduling.cached_judge import CachedJudge, NotReadyError
 from extender.scheduling.objections import Filtered
 from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason

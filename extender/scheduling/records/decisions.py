@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 from weakref import ref
 
 import msgspec
@@ -26,7 +26,7 @@ from extender.bounded import Shares
 from extender.cluster.node_class import NodeClass, RetiredClasses
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.replay.pod import Pod
-from extender.scheduling.cache import Int64s, Kinds
+from extender.scheduling.cache import Int64s, NodeAnswers
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.scheduler import SchedulerArgs
@@ -111,34 +111,10 @@ class Call:
         return None if classes is None else dict(zip(self.names, classes, strict=True)).get(name)
 
 
-class Answered(Protocol):
-    """The judgements of the candidates of one call; see `NodeAnswers`."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The candidates."""
-
-    @property
-    def snapshot(self) -> ClusterSnapshot:
-        """The classes that were judged."""
-
-    @property
-    def slots(self) -> Int64s:
-        """The slot of each candidate."""
-
-    @property
-    def kinds(self) -> Kinds:
-        """The judgements of the pod's shape."""
-
-    @property
-    def codes(self) -> Int64s:
-        """The code of the judgement of each candidate."""
-
-
 def call_about(
     verb: str,
     args: SchedulerArgs,
-    answers: Answered | None,
+    answers: NodeAnswers | None,
     at: float,
     instead: Mapping[str, Judgement] = MappingProxyType({}),
     *,
