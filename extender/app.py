@@ -43,20 +43,22 @@ from extender.runtime.forwarding import PassingOn
 from extender.runtime.watchdog import watched
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
-from extender.scheduling.bind import BindSettings
+from extender.scheduling.bind import Bind, BindSettings
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge
-from extender.scheduling.filter import FilterSettings
+from extender.scheduling.filter import Filter, FilterSettings
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import LateNodes
 from extender.scheduling.node_totals import NodeTotals
-from extender.scheduling.ranking.strategies import BY_PLACEMENT, Weights, least_numa, make_strategy
+from extender.scheduling.prioritize import Prioritize
+from extender.scheduling.ranking.placement import BY_PLACEMENT, least_numa
+from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refusals import RecentRefusals
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.replays import Offload
-from extender.scheduling.scheduling import SchedulingSettings, make_scheduling
+from extender.scheduling.scheduling import Scheduling
 from extender.scheduling.shared import CallRecords, Effects, KnownCluster, SharedParts
 from extender.scheduling.victims import LateRunningPods
 from extender.workers.frames import WorkerSettings
@@ -108,7 +110,7 @@ def make_service(
         known=known,
         surroundings=surroundings,
         judging=judging,
-        scheduling=make_scheduling(_scheduling_settings(settings), shared),
+        scheduling=_make_scheduling(settings, shared),
         records=records,
         audit=audit,
     )
@@ -159,22 +161,26 @@ def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeCont
     )
 
 
-def _scheduling_settings(settings: Settings) -> SchedulingSettings:
-    """The settings of the scheduler's verbs."""
-    return SchedulingSettings(
-        filter=FilterSettings(
-            seconds=settings.filter_seconds,
-            failed_resolvable=settings.failed_nodes_resolvable,
-            requeues=settings.wake_up,
-        ),
-        bind=BindSettings(
-            seconds=settings.bind_seconds,
-            judge_seconds=settings.filter_seconds,
-            wait_seconds=settings.bind_wait_seconds,
-            defer_seconds=settings.hold_back_seconds,
-            certain_only=settings.uncertainty.requires_certainty,
-            annotates=settings.placement_annotations == "on",
-        ),
+def _make_scheduling(settings: Settings, shared: SharedParts) -> Scheduling:
+    """The scheduler's verbs."""
+    filtering = FilterSettings(
+        seconds=settings.filter_seconds,
+        failed_resolvable=settings.failed_nodes_resolvable,
+        requeues=settings.wake_up,
+    )
+    binding = BindSettings(
+        seconds=settings.bind_seconds,
+        judge_seconds=settings.filter_seconds,
+        wait_seconds=settings.bind_wait_seconds,
+        defer_seconds=settings.hold_back_seconds,
+        certain_only=settings.uncertainty.requires_certainty,
+        annotates=settings.placement_annotations == "on",
+    )
+    return Scheduling(
+        filter=Filter(filtering, shared),
+        prioritize=Prioritize(settings.filter_seconds, shared),
+        bind=Bind(binding, shared),
+        objectors=shared.objectors,
     )
 
 
@@ -266,7 +272,8 @@ def guard(app: FastAPI, service: Service) -> None:
     """
     settings = service.settings
     limits = Limits(settings, service.clock)
-    app.add_middleware(PassingOn, lifecycle=service.lifecycle, max_bytes=settings.max_scheduler_body_bytes)
+    if settings.own_url:
+        app.add_middleware(PassingOn, lifecycle=service.lifecycle, max_bytes=settings.max_scheduler_body_bytes)
     app.add_middleware(
         AccessMiddleware,
         settings=settings,

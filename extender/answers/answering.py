@@ -22,7 +22,7 @@ from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
 from extender.replay.alignment import alignment_of_outcomes
 from extender.scheduling.judge import Judge
-from extender.scheduling.pod_shape import SHAPE_UID
+from extender.scheduling.judgement import SHAPE_UID
 from extender.wire.questions import Question
 from extender.wire.replies import ReplyBody
 from extender.wire.verdicts import Verdict, explained

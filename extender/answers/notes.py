@@ -20,7 +20,8 @@ from extender.questions.claim_alignment import ClaimAlignment
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice, Subject
 from extender.questions.scheduler_checks import Scheduler, check_node
 from extender.replay.alignment import PodAlignment
-from extender.replay.pod import AlignmentDemand, Demand, DemandScope, MemoryDemand, Pod
+from extender.replay.alignment_demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
+from extender.replay.pod import Pod
 from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload
 

@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
-from extender.replay.pod import Demand, Pod
+from extender.replay.alignment_demand import Demand
+from extender.replay.pod import Pod
 from extender.scheduling.victims import DisruptionBudget
 
 

@@ -14,7 +14,7 @@ from extender.answers.snapshot import Snapshot
 from extender.cluster.pods import with_default
 from extender.questions.hypothetical import build
 from extender.questions.node_context import Subject
-from extender.replay.pod import NO_DEMAND
+from extender.replay.alignment_demand import NO_DEMAND
 from extender.wire.documents import read_documents
 from extender.wire.parsing import converted
 from extender.wire.questions import HypotheticalNode, Manifest, Question

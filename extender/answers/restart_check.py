@@ -10,7 +10,8 @@ from extender.answers.reading import LiveNodes, question_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
-from extender.kubelet.rules import Rules, UnknownVersionError
+from extender.kubelet.errors import UnknownVersionError
+from extender.kubelet.rules import Rules
 from extender.kubelet.sets import format_list
 from extender.questions.hypothetical import changed_config
 from extender.questions.node_context import Subject

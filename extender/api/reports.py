@@ -68,9 +68,10 @@ class ReportEndpoints:
         service, cluster, name = self._service, self._cluster, request.path_params["name"]
         with _counted(service, "report"):
             observation = await self._read(name, await read_body(request, self._limit))
-            cluster.observe(observation, service.clock())
-            is_score_only = service.audit.is_score_only(name)
-            record = cluster.set_score_only(name, service.clock(), score_only=is_score_only)
+            record = cluster.observe(observation, service.clock())
+            if service.audit.recent or cluster.score_only:  # a prediction was wrong
+                is_score_only = service.audit.is_score_only(name)
+                record = cluster.set_score_only(name, service.clock(), score_only=is_score_only)
         return Response(msgspec.json.encode(_accepted(record)), media_type=JSON)
 
     async def _read(self, name: str, body: bytes) -> Observation:

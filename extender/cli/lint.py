@@ -16,7 +16,8 @@ from rich.text import Text
 
 from extender.cli.output import console_for
 from extender.config.settings import Settings
-from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
+from extender.kubelet.errors import UnknownVersionError
+from extender.kubelet.rules import NEWEST_MINOR, parse_minor
 from extender.lint import RULES, Finding, Severity
 from extender.lint import lint as lint_documents
 from extender.lint.catalogue import found

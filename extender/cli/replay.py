@@ -12,7 +12,7 @@ from extender.cli.recordings import Replay, Replayed, check_files, read_scenario
 from extender.cli.replay_nri import nri_replay
 from extender.conformance.agreement import COUNTED, check
 from extender.conformance.scenario import Admission, KubeletCrashError, run
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.rules import parse_minor
 from extender.kubelet.verdict import Certainty
 from extender.wire.errors import WireError

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from extender.kubelet.config import TopologyPolicy
 from extender.kubelet.kubelet import Kubelet
+from extender.replay.alignment_demand import CPU
 from extender.replay.free_amounts import ANYWHERE, FreeAmounts, NodeHardware
-from extender.replay.pod import CPU, PodStep, PodSteps
+from extender.replay.pod_steps import PodStep, PodSteps
 
 Int64s = NDArray[np.int64]
 NO_PLACE: Final = -1

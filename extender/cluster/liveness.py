@@ -14,7 +14,9 @@ Mirrors: kubelet `kubelet.go` syncLoopIteration (sourcesReady), `cm/{cpumanager,
 """
 
 import heapq
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator
+from math import inf
 from typing import Final
 
 from extender.cluster.node import Observation
@@ -29,14 +31,14 @@ class NodeObjects:
     def __init__(self) -> None:
         self._existing: frozenset[str] | None = None
         self._versions: dict[str, str] = {}
-        self._strays: dict[str, float] = {}
-        """Nodes with a report that the API server did not have then, and since when."""
+        self.strays: Final[dict[str, float]] = {}
+        """Nodes with a report that the API server did not have then, and since when; for reading only."""
 
     def set_existing(self, names: Iterable[str], reported: Iterable[str], now: float) -> None:
         """Every node that the API server has. *reported*: every node with a report."""
         before, self._existing = self._existing, frozenset(names)
         if before is None:
-            self._strays |= dict.fromkeys(set(reported) - self._existing, now)
+            self.strays.update(dict.fromkeys(set(reported) - self._existing, now))
 
     def may_exist(self, name: str) -> bool:
         """False only for a node that certainly does not exist in the API server."""
@@ -53,22 +55,22 @@ class NodeObjects:
     def note_report(self, name: str, now: float) -> None:
         """There is a report of the node."""
         if not self.may_exist(name):
-            self._strays.setdefault(name, now)
+            self.strays.setdefault(name, now)
 
     def take_strays(self, now: float) -> Iterator[str]:
         """Nodes that have reported and that the API server has not had for a while. Each is returned once."""
-        while self._strays:
-            name, since = next(iter(self._strays.items()))
+        while self.strays:
+            name, since = next(iter(self.strays.items()))
             if now - since < STRAY_SECONDS:
                 return
-            del self._strays[name]
+            del self.strays[name]
             if not self.may_exist(name):
                 yield name
 
     def forget(self, name: str) -> None:
         """The node was deleted. A later node of the same name is another node."""
         self._versions.pop(name, None)
-        self._strays.pop(name, None)
+        self.strays.pop(name, None)
 
 
 class Deadlines:
@@ -80,6 +82,8 @@ class Deadlines:
         """The last message of each node that is not stale. The node that was silent for longest is the first."""
         self._due: list[tuple[float, str]] = []
         """Heap of timeouts."""
+        self.next: float = inf
+        """`expired` returns no node before this time; for reading only."""
 
     def is_fresh(self, name: str) -> bool:
         """Whether the node is known and not stale, as of the last `expired`."""
@@ -89,10 +93,12 @@ class Deadlines:
         """The node has sent a message."""
         self._heard_at.pop(name, None)
         self._heard_at[name] = now
+        self.next = min(self.next, now + self._stale_after)
 
     def add_timeout(self, name: str, due: float) -> None:
         """A timeout changes the node at *due*."""
         heapq.heappush(self._due, (due, name))
+        self.next = min(self.next, due)
 
     def forget(self, name: str) -> None:
         """The node no longer exists. `expired` may still return its name."""
@@ -109,6 +115,8 @@ class Deadlines:
                 break
             del self._heard_at[name]
             changed.add(name)
+        oldest = next(iter(self._heard_at.values()), inf)
+        self.next = min(oldest + self._stale_after, self._due[0][0] if self._due else inf)
         return changed
 
 
@@ -124,6 +132,8 @@ class Restarts:
         self._until: Final[dict[str, float]] = {}
         self._started: Final[dict[str, float]] = {}
         """Start times of kubelets whose pods may still be missing in reports."""
+        self.recorded: Final = ChainMap(self._until, self._started)
+        """The nodes that `names` may return; for reading only."""
 
     def observe(self, observation: Observation, now: float) -> None:
         """A report has arrived. A report without this information counts as one of a running kubelet."""

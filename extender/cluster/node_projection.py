@@ -92,6 +92,8 @@ class NodeProjection:
         return projected[1]
 
     def _computed(self, given: ProjectionInput) -> tuple[ProjectionInput, Projection] | None:
+        if _is_as_reported(given):  # most nodes
+            return given, Projection(possible=PossibleStates((given.reported,)))
         try:
             return given, project(given, self.steps, limit=self._allowance.of_one)
         except ElsewhereError:
@@ -170,6 +172,13 @@ class NodeProjection:
         if is_known_to_survive(given, uid, projection, self.steps):
             return None
         return partial(survives_sudden_exit, given, uid, max_admissions)
+
+
+def _is_as_reported(given: ProjectionInput) -> bool:
+    """Whether nothing is known of the node but its report."""
+    pods = given.ledger
+    beside_report = pods.events or pods.left or pods.leaving or pods.starting or given.vanished or given.maybe_gone
+    return not beside_report and not given.contradictory
 
 
 def _computed_late(given: ProjectionInput, steps: Steps) -> LateProjection:

@@ -7,7 +7,7 @@ Rules of this file
   Beyond it one pod is dropped: of the namespace that uses most of the limit, the pod that changed longest ago. So a
   namespace that uses much of it does not displace the pods of others. Pods with resources are dropped last: those that
   were bound, whose binding is in doubt, or that are nominated to a node.
-- The group with resources is small, so reads by node iterate over it. Two other reads have an index.
+- The group with resources is small, so reads by node iterate over it. Three other reads have an index.
 - Records are values. Reads change nothing. Each change removes a record, replaces it and stores it again.
 - The time of each call is an argument, in seconds of one clock. `expire` applies timeouts; changes call it.
 - A nomination is kept longer than kube-scheduler keeps it: it clears `status.nominatedNodeName` after any bind error,
@@ -23,7 +23,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from extender.bounded import Shares
-from extender.replay.pod import NO_DEMAND, Demand, Pod
+from extender.replay.alignment_demand import NO_DEMAND, Demand
+from extender.replay.pod import Pod
 
 KEEP_SECONDS: Final = 30.0
 """How long a nomination is valid if only scheduler calls show it, or if a failed binding has cleared it."""
@@ -126,7 +127,10 @@ class PodRegistry:
         self._max_bytes = min(max_pods * POD_BYTES, MAX_BYTES)
         self._on_node: Final[dict[str, str]] = {}
         self._seen: Final[OrderedDict[str, KnownPod]] = OrderedDict()
-        self._holding: Final[OrderedDict[str, KnownPod]] = OrderedDict()
+        self.holding: Final[OrderedDict[str, KnownPod]] = OrderedDict()
+        """The pods with resources, by UID; for reading only."""
+        self.deferred: Final[dict[str, KnownPod]] = {}
+        """The pods that bind has deferred, by UID; for reading only."""
         self._offered: Final[dict[str, KnownPod]] = {}
         self._refused: Final[dict[str, KnownPod]] = {}
         self._next_pass = -inf
@@ -135,22 +139,22 @@ class PodRegistry:
 
     def __len__(self) -> int:
         """How many pods count towards the limit."""
-        return len(self._seen) + len(self._holding)
+        return len(self._seen) + len(self.holding)
 
     def get(self, uid: str) -> KnownPod:
         """The record of the pod; an empty one if there is none."""
-        return self._seen.get(uid) or self._holding.get(uid) or KnownPod(uid, bound_to=self._on_node.get(uid))
+        return self._seen.get(uid) or self.holding.get(uid) or KnownPod(uid, bound_to=self._on_node.get(uid))
 
     def unseen_on(self, node_name: str) -> list[Pod]:
         """Pods that we have bound, or may have bound, to the node, and that the watch has not shown yet."""
         return [
-            each.pod for each in self._holding.values() if each.pod and node_name in (each.bound_to, each.in_doubt_on)
+            each.pod for each in self.holding.values() if each.pod and node_name in (each.bound_to, each.in_doubt_on)
         ]
 
     def nominations(self, now: float) -> Mapping[str, Sequence[Nomination]]:
         """The valid nominations, by node."""
         nodes: defaultdict[str, list[Nomination]] = defaultdict(list)
-        for known in self._holding.values():
+        for known in self.holding.values():
             if (nomination := known.nominated(now)) is not None:
                 nodes[nomination.node_name].append(nomination)
         return nodes
@@ -243,7 +247,7 @@ class PodRegistry:
         if now < self._next_pass:
             return
         self._next_pass = now + _PASS_SECONDS
-        for known in [each for each in self._holding.values() if each.nomination and not each.nominated(now)]:
+        for known in [each for each in self.holding.values() if each.nomination and not each.nominated(now)]:
             self._file(self._take(known.uid)._replace(nomination=None))
         for uid in self._offered.keys() - self.offered(now):
             self._file(self._take(uid)._replace(offered_at=-inf))
@@ -278,9 +282,9 @@ class PodRegistry:
 
     def _take(self, uid: str) -> KnownPod:
         """Remove a record from every map. Returns an empty record if there is none."""
-        self._offered.pop(uid, None)
-        self._refused.pop(uid, None)
-        known = self._seen.pop(uid, None) or self._holding.pop(uid, None)
+        for index in (self._offered, self._refused, self.deferred):
+            index.pop(uid, None)
+        known = self._seen.pop(uid, None) or self.holding.pop(uid, None)
         if known is None:
             return KnownPod(uid)
         self._weigh(known, -1)
@@ -289,17 +293,19 @@ class PodRegistry:
     def _file(self, known: KnownPod) -> None:
         """Store a record as the newest one, and keep the limit."""
         uid = known.uid
-        (self._holding if known.holds_room else self._seen)[uid] = known
+        (self.holding if known.holds_room else self._seen)[uid] = known
         if known.offered_at > -inf:
             self._offered[uid] = known
         if known.refused_at > -inf:
             self._refused[uid] = known
+        if known.deferred_from:
+            self.deferred[uid] = known
         self._weigh(known, 1)
         while len(self) > 1 and (
             len(self) > self._max or sum(each.held_bytes for each in self._shares) > self._max_bytes
         ):
-            records = self._seen or self._holding
-            owner = self._shares[records is self._holding].largest
+            records = self._seen or self.holding
+            owner = self._shares[records is self.holding].largest
             self._take(next(each.uid for each in records.values() if each.weight[0] == owner))
 
     def _weigh(self, known: KnownPod, sign: int) -> None:
@@ -332,5 +338,7 @@ class NamespaceDemands:
 
 def with_default(pod: Pod, default: Demand) -> Pod:
     """The pod with *default* for the parts that its own demand leaves open."""
+    if default == NO_DEMAND:
+        return pod
     demand = pod.demand.or_default(default, [container.name for container in pod.containers])
     return pod if demand == pod.demand else replace(pod, demand=demand)

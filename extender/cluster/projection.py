@@ -36,11 +36,11 @@ from extender.cluster.steps import (
     SEARCH_STEPS,
     Steps,
 )
-from extender.kubelet.admission import Outcome, answer, is_indifferent
+from extender.kubelet.admission import Outcome, answer, is_given_up, is_indifferent
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Certainty, Rejected, Verdict, is_given_up
+from extender.kubelet.verdict import Certainty, Rejected, Verdict
 from extender.replay.creation import grants_of
 from extender.replay.demands import broken_by_outcome
 from extender.replay.possible_states import MAX_REPLAYS, PossibleStates, together

@@ -14,13 +14,14 @@ Rules of this file
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, TypeVar
 
 from extender.kubelet import budget
 from extender.kubelet.admission import Outcome, admit, create_only, start_pod
-from extender.kubelet.budget import Budget, BudgetError
+from extender.kubelet.budget import Budget
+from extender.kubelet.errors import BudgetError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.release_orders import release_in_any_order
@@ -82,6 +83,7 @@ class _KeptWork:
     turn: int
 
 
+@dataclass(slots=True, eq=False)
 class Steps:
     """The steps of one kubelet. `admissions`: how many were replayed; results from the cache are not counted.
 
@@ -91,20 +93,16 @@ class Steps:
     `is_all`: whether all that the steps of this projection could lead to was followed.
     """
 
-    __slots__ = ("_known", "_limit", "_numbers", "_requests", "_turn", "_weight", "admissions", "is_all", "spent",
-                 "work")  # fmt: skip
-
-    def __init__(self) -> None:
-        self.admissions = 0
-        self.is_all = True
-        self.spent = 0
-        self._turn = 0
-        self.work = 0
-        self._limit: float = inf
-        self._weight = 0
-        self._known: Final[dict[tuple[int, Hashable], _KeptWork]] = {}
-        self._requests: Final[dict[str, tuple[Pod, Rules, PodRequest]]] = {}
-        self._numbers: Final[dict[object, int]] = {}
+    admissions: int = 0
+    is_all: bool = True
+    spent: int = 0
+    work: int = 0
+    _turn: int = 0
+    _limit: float = inf
+    _weight: int = 0
+    _known: dict[tuple[int, Hashable], _KeptWork] = field(default_factory=dict)
+    _requests: dict[str, tuple[Pod, Rules, PodRequest]] = field(default_factory=dict)
+    _numbers: dict[object, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._known)

@@ -63,6 +63,7 @@ class NodeStore:
         self._timeouts: Final = timeouts or Timeouts()
         self._on_settled: Final = settled
         self._restarts: Final = restarts or Restarts()
+        self.restarting: Final = self._restarts.recorded  # for reading only: those that `starting` may return
         self._nodes: Final = FiledNodes(self._view, awaited_until)
         self.classes: Final = self._nodes.classes  # for reading only
         self.await_report: Final = self._nodes.await_report
@@ -175,8 +176,7 @@ class NodeStore:
             OutdatedError: the current report is another one, or must be read again: it has no kubelet version, and the
                 version in the Node object has changed.
         """
-        held = self._nodes.as_stored(name)
-        if held is None:
+        if (held := self._nodes.as_stored(name)) is None:
             raise UnknownNodeError(name)
         if held.observation.identity != (boot_id, sequence, digest):
             raise OutdatedError("this is not the current report", held.observation)
@@ -314,10 +314,11 @@ class NodeStore:
         """Apply expired timeouts; the reads do not. Cost: one step for each node that changes."""
         self._catch_up(now)
         self._nodes.expire(now)
-        for name in self.node_objects.take_strays(now):
-            self.drop_node(name)
-        for name in self._deadlines.expired(now):
-            self._reconcile(name, now)
+        if self.node_objects.strays or now >= self._deadlines.next:
+            for name in self.node_objects.take_strays(now):
+                self.drop_node(name)
+            for name in self._deadlines.expired(now):
+                self._reconcile(name, now)
 
     def _put(self, observation: Observation, past_boots: tuple[str, ...], now: float) -> NodeRecord:
         """Replace what is known of the node by another report."""
@@ -348,8 +349,7 @@ class NodeStore:
         return self._nodes[held.name]
 
     def _tracker(self, name: str) -> PodTracker:
-        tracker = self._trackers.get(name)
-        if tracker is None:
+        if (tracker := self._trackers.get(name)) is None:
             tracker = self._trackers[name] = PodTracker(name, self._timeouts, self._allowance)
         return tracker
 

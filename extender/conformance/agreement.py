@@ -14,8 +14,8 @@ from typing import Final
 
 from extender.conformance.scenario import Admission, KubeletCrashError, run
 from extender.kubelet.admission import Outcome
-from extender.kubelet.config import KubeletConfigError
 from extender.kubelet.device_manager import rename_devices
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.sets import format_list, iter_bits
 from extender.kubelet.verdict import Admitted, Rejected
 from extender.wire.scenarios import Scenario

@@ -7,7 +7,8 @@ from functools import lru_cache, partial
 from typing import Any, Final, TypeAlias
 
 from extender.conformance.agreement import Difference
-from extender.kubelet.budget import Budget, BudgetError
+from extender.kubelet.budget import Budget
+from extender.kubelet.errors import BudgetError
 from extender.kubelet.sets import format_list
 from extender.kubelet.verdict import Certainty
 from extender.nri.books import Books, Grant

@@ -17,27 +17,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from extender.kubelet import cpu_manager, device_manager, memory_manager
-from extender.kubelet.budget import Budget, BudgetError, OutOfStepsError, OutOfTimeError, for_replays
+from extender.kubelet.budget import Budget, for_replays
 from extender.kubelet.config import Scope, TopologyPolicy
 from extender.kubelet.device_manager import Choices
-from extender.kubelet.hints import KubeletPanicError
+from extender.kubelet.errors import BudgetError, KubeletPanicError, OutOfStepsError, OutOfTimeError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.never import can_never_fit
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.topology_manager import ANY_NODE, Walk, admit_by_scope
 from extender.kubelet.trace import NO_TRACE, Trace
-from extender.kubelet.verdict import (
-    Admitted,
-    Certainty,
-    Placement,
-    Provider,
-    Reason,
-    Refusal,
-    Rejected,
-    Verdict,
-    When,
-)
+from extender.kubelet.verdict import Admitted, Certainty, Placement, Provider, Reason, Refusal, Rejected, Verdict, When
 
 MAX_OUTCOMES: Final = 64
 """Limit on replays of one admission to find out whether random device choices change it."""
@@ -103,6 +93,20 @@ def given_up(state: ManagerState, ended: BudgetError) -> Outcome:
         certainty=Certainty.UNKNOWN,
     )
     return Outcome(verdict=verdict, state=state, before=state, complete=False)
+
+
+GIVEN_UP: Final = frozenset({Reason.REPLAY_STEPS, Reason.REPLAY_TIME})
+"""Reasons of verdicts that say nothing about the kubelet's answer."""
+
+
+def is_given_up(verdict: Verdict) -> bool:
+    """Whether the replay ended without a result."""
+    return isinstance(verdict, Rejected) and verdict.reason in GIVEN_UP
+
+
+def is_out_of_steps(verdict: Verdict) -> bool:
+    """Whether the replay used up its steps without a result."""
+    return isinstance(verdict, Rejected) and verdict.reason is Reason.REPLAY_STEPS
 
 
 def _choice_can_decide(kubelet: Kubelet, pod: PodRequest, choices: Choices) -> bool:

@@ -20,6 +20,8 @@ from math import inf
 from typing import Final, Generic, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
+from extender.kubelet.errors import OutOfStepsError, OutOfTimeError
+
 MAX_STEPS: Final = 5_000_000
 """Steps of one admission and its alternatives, up to `REPLAYS` replays; about a microsecond each.
 
@@ -30,24 +32,6 @@ REPLAYS: Final = 64
 
 LOOK_EVERY: Final = 2_000
 """Steps between two checks of the deadline: about a millisecond."""
-
-
-class BudgetError(Exception):
-    """The replay must stop. Ends all its loops, and becomes a verdict in `admission`."""
-
-
-class OutOfStepsError(BudgetError):
-    """The replay has used up its steps. `steps`: how many it had."""
-
-    def __init__(self, steps: float) -> None:
-        super().__init__(f"the replay was stopped after {steps:.0f} steps")
-
-
-class OutOfTimeError(BudgetError):
-    """The caller's deadline has passed."""
-
-    def __init__(self) -> None:
-        super().__init__("the replay was stopped because its time limit was reached")
 
 
 def _never() -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.rules import CPU_OPTION_LEVELS, TOPOLOGY_OPTION_LEVELS, OptionLevels, gate_enabled
 
 DEFAULT_MAX_NUMA_NODES: Final = 8
@@ -16,20 +17,6 @@ DEFAULT_MAX_NUMA_NODES: Final = 8
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-
-
-class KubeletConfigError(ValueError):
-    """A configuration with which no kubelet of that version starts.
-
-    `field`: the KubeletConfiguration field to correct. The message is the kubelet's, if it has one. `alternatives`:
-    other messages that the kubelet may print, because it checks options in random order.
-    """
-
-    def __init__(self, field_name: str, reason: str, alternatives: tuple[str, ...] = ()) -> None:
-        super().__init__(reason)
-        self.field: Final = field_name
-        self.reason: Final = reason
-        self.alternatives: Final = alternatives
 
 
 class TopologyPolicy(StrEnum):

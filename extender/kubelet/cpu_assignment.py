@@ -15,17 +15,10 @@ from typing import NamedTuple
 
 from extender.kubelet.budget import UNLIMITED, Budget
 from extender.kubelet.config import CPUOptions
-from extender.kubelet.cpu_distribution import NO_WHOLE_GROUP, DistributionHangError, distribute
+from extender.kubelet.cpu_distribution import NO_WHOLE_GROUP, distribute
+from extender.kubelet.errors import DistributionHangError, NotEnoughCPUsError
 from extender.kubelet.machine import Machine
 from extender.kubelet.sets import iter_bits, lowest_bits
-
-
-class NotEnoughCPUsError(Exception):
-    """The request exceeds what is free, or the steps ended before it was met. The message is the kubelet's."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
 
 
 class Assignment(NamedTuple):

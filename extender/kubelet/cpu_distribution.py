@@ -17,6 +17,7 @@ from heapq import heapify, heapreplace
 from typing import Final
 
 from extender.kubelet.budget import UNLIMITED, Budget
+from extender.kubelet.errors import DistributionHangError
 
 Slot = list[int]
 """A Go slice's backing array: the list's length is its capacity."""
@@ -28,13 +29,6 @@ MAX_SETS: Final = 1 << 30
 _STEPS_OF_A_SET: Final = 4
 
 NO_WHOLE_GROUP: Final = "no remainder node has a whole group of CPUs left"
-
-
-class DistributionHangError(Exception):
-    """The kubelet hangs: its loop over remainder nodes never ends, or it tries too many sets of nodes.
-
-    The message says which.
-    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,7 @@ Mirrors: kubelet `cm/cpumanager/policy_static.go` and `cpu_manager.go`.
 from dataclasses import replace
 
 from extender.kubelet.budget import UNLIMITED, Budget
-from extender.kubelet.cpu_assignment import NotEnoughCPUsError
-from extender.kubelet.cpu_distribution import DistributionHangError
+from extender.kubelet.errors import DistributionHangError, NotEnoughCPUsError
 from extender.kubelet.hints import IMPOSSIBLE, NO_PREFERENCE, Hints, walked_universe
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerRequest, PodRequest

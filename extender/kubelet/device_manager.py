@@ -12,11 +12,12 @@ Mirrors: kubelet `cm/devicemanager/topology_hints.go` and `manager.go`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.kubelet.budget import UNLIMITED, Budget
-from extender.kubelet.hints import IMPOSSIBLE, NIL_POINTER, NO_PREFERENCE, Hints, KubeletPanicError, walked_universe
+from extender.kubelet.errors import KubeletPanicError
+from extender.kubelet.hints import IMPOSSIBLE, NIL_POINTER, NO_PREFERENCE, Hints, walked_universe
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerRequest, PodRequest
 from extender.kubelet.sets import touching_at_least
@@ -27,16 +28,14 @@ MAX_ALTERNATIVES: Final = 65
 """Most alternatives counted for one choice: no admission tries more (`admission.MAX_OUTCOMES`)."""
 
 
+@dataclass(slots=True)
 class Choices:
     """Follows a script of choice numbers, with 0 beyond its end, and counts the alternatives of each choice."""
 
-    __slots__ = ("alternatives", "random_picks", "script")
-
-    def __init__(self, script: tuple[int, ...] = ()) -> None:
-        self.script = script
-        self.alternatives: list[int] = []
-        self.random_picks: set[tuple[str, str]] = set()
-        """(container, resource) pairs for which the kubelet had more devices to pick from than it needed."""
+    script: tuple[int, ...] = ()
+    alternatives: list[int] = field(default_factory=list)
+    random_picks: set[tuple[str, str]] = field(default_factory=set)
+    """(container, resource) pairs for which the kubelet had more devices to pick from than it needed."""
 
     def split(self, count: int, sizes: Sequence[int], budget: Budget = UNLIMITED) -> tuple[int, ...]:
         """How many to take from each kind, *count* in all; *sizes* is what each kind has, together more than that."""

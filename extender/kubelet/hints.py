@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from extender.kubelet.budget import UNLIMITED, Budget
+from extender.kubelet.errors import KubeletPanicError
 from extender.kubelet.sets import MAX_NUMA_ID, MAX_NUMA_NODES, Universe, fold, iter_bits, universe
 from extender.kubelet.verdict import Provider, Reason, Refusal
 
@@ -67,19 +68,6 @@ class TopologyHint(NamedTuple):
 NIL_POINTER: Final = "runtime error: invalid memory address or nil pointer dereference"
 NIL_DEFAULT_MASK: Final = "interface conversion: bitmask.BitMask is nil, not *bitmask.bitMask"
 """The panic of a merge if the mask of all NUMA nodes is nil, because an id does not fit into it."""
-
-
-class KubeletPanicError(Exception):
-    """The kubelet indexes out of range here and crashes. The message is Go's.
-
-    `alternatives` are other messages that the kubelet may print, because it visits resources in random order.
-    """
-
-    def __init__(self, message: str, alternatives: tuple[str, ...] = (), missing: str | None = None) -> None:
-        """*missing*: the type of hugepages that a NUMA node of the machine does not have, if that is the cause."""
-        super().__init__(message)
-        self.alternatives: Final = alternatives
-        self.missing: Final = missing
 
 
 class Distances:

@@ -1,18 +1,46 @@
 """A kubelet that has started: machine and configuration, checked, with precomputed values.
 
 Only `startup.start` creates values of this type. They never change while the kubelet runs; `state.ManagerState` does.
+`RuntimePolicy` is the seam for a policy of the container runtime, such as a plugin of NRI. `admission` asks it after
+the managers whether the containers are created, and passes on unread what it gives them.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Protocol
 
+from extender.kubelet.budget import Budget
 from extender.kubelet.config import CPUOptions, KubeletConfig, Scope, TopologyOptions, TopologyPolicy
 from extender.kubelet.cpu_assignment import Assignment
 from extender.kubelet.hints import Distances
 from extender.kubelet.machine import Machine
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.rules import Rules
-from extender.kubelet.runtime import RuntimePolicy
 from extender.kubelet.sets import MAX_NUMA_ID
-from extender.kubelet.verdict import Certainty
+from extender.kubelet.state import DeviceState, RuntimeGrants
+from extender.kubelet.verdict import Admitted, Certainty, Verdict
+
+
+class RuntimePolicy(Protocol):
+    """A policy of the container runtime on one node. A value: it never changes while the node runs."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for policies that decide alike."""
+
+    def start(self) -> RuntimeGrants:
+        """What containers hold on a node where nothing runs yet: nothing."""
+
+    def create(
+        self, granted: RuntimeGrants, pod: PodRequest, admitted: Admitted, devices: DeviceState, budget: Budget
+    ) -> tuple[Verdict, RuntimeGrants]:
+        """The verdict on a pod that the kubelet has *admitted*, and what containers hold after it.
+
+        *devices*: with those that the kubelet has assigned to the pod.
+
+        Raises:
+            BudgetError: the work takes more steps than *budget* has.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)

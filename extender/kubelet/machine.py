@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeVar
 
+from extender.kubelet.errors import MachineError, TooLargeError
 from extender.kubelet.sets import MAX_CPU_ID, bits_of, iter_bits
 
 K = TypeVar("K", bound=Hashable)
@@ -37,19 +38,6 @@ bit mask holds neither -1 nor this id, so both behave alike.
 def shown_numa_id(numa: int) -> int:
     """A NUMA id as the kubelet writes it: -1 for `UNNUMBERED_NUMA_NODE`."""
     return -1 if numa == UNNUMBERED_NUMA_NODE else numa
-
-
-class MachineError(ValueError):
-    """Facts that contradict each other. `field` is the path in the machine document."""
-
-    def __init__(self, field_path: str, reason: str) -> None:
-        super().__init__(f"{field_path}: {reason}")
-        self.field: Final = field_path
-        self.reason: Final = reason
-
-
-class TooLargeError(MachineError):
-    """A limit of the replay is exceeded. The facts need not be wrong."""
 
 
 class CPUFacts(NamedTuple):

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from extender.kubelet.budget import UNLIMITED, Budget
-from extender.kubelet.hints import NIL_POINTER, NO_PREFERENCE, Hints, KubeletPanicError, narrowest, walked_universe
+from extender.kubelet.errors import KubeletPanicError
+from extender.kubelet.hints import NIL_POINTER, NO_PREFERENCE, Hints, narrowest, walked_universe
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import INT64_MAX, ContainerRequest, PodRequest
 from extender.kubelet.sets import Universe, at_least, iter_bits, universe

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from extender.kubelet import cpu_manager, device_manager
 from extender.kubelet.budget import UNLIMITED, Budget
 from extender.kubelet.config import Scope, TopologyPolicy
-from extender.kubelet.hints import Hints, KubeletPanicError, preferred_by_all
+from extender.kubelet.errors import KubeletPanicError
+from extender.kubelet.hints import Hints, preferred_by_all
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerRequest, PodRequest
 from extender.kubelet.state import DeviceState

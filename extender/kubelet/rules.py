@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Final
 
+from extender.kubelet.errors import UnknownVersionError
+
 OLDEST_MINOR: Final = 27
 NEWEST_MINOR: Final = 37
 """The newest kubelet whose behaviour is known. A newer one is replayed with these rules, and verdicts say so."""
@@ -65,10 +67,6 @@ _GATE_REMOVED_SINCE: Final[Mapping[str, int]] = {
     "MemoryManager": 36,
     "SidecarContainers": 37,
 }
-
-
-class UnknownVersionError(ValueError):
-    """The kubelet version is not of the form `v1.33.4-suffix`, or older than 1.27."""
 
 
 def parse_minor(kubelet_version: str) -> int:

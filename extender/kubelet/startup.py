@@ -13,19 +13,18 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.config import (
     CPUOptions,
     KubeletConfig,
-    KubeletConfigError,
     Scope,
     TopologyOptions,
     TopologyPolicy,
     parse_cpu_options,
     parse_topology_options,
 )
-from extender.kubelet.cpu_assignment import Assignment, NotEnoughCPUsError
-from extender.kubelet.cpu_distribution import DistributionHangError
+from extender.kubelet.cpu_assignment import Assignment
+from extender.kubelet.errors import DistributionHangError, KubeletConfigError, NotEnoughCPUsError, UnknownVersionError
 from extender.kubelet.hints import Distances
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
-from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError, gate_enabled
+from extender.kubelet.rules import NEWEST_MINOR, Rules, gate_enabled
 from extender.kubelet.sets import bits_of, format_list
 from extender.kubelet.state import (
     CPUState,

@@ -222,7 +222,7 @@ def held_devices(
 
 
 class RuntimeGrants(Protocol):
-    """What containers hold of a policy of the container runtime (`runtime.RuntimePolicy`). A value."""
+    """What containers hold of a policy of the container runtime (`kubelet.RuntimePolicy`). A value."""
 
     @property
     def key(self) -> Hashable:

@@ -17,7 +17,8 @@ from extender.kubelet import cpu_manager, device_manager, memory_manager, pod_le
 from extender.kubelet.budget import UNLIMITED, Budget
 from extender.kubelet.config import Scope, TopologyPolicy
 from extender.kubelet.device_manager import Choices
-from extender.kubelet.hints import NIL_DEFAULT_MASK, Distances, Hints, KubeletPanicError, TopologyHint, merge
+from extender.kubelet.errors import KubeletPanicError
+from extender.kubelet.hints import NIL_DEFAULT_MASK, Distances, Hints, TopologyHint, merge
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerRequest, PodRequest
 from extender.kubelet.sets import format_list
@@ -126,7 +127,9 @@ def _admit_by_container(walk: Walk) -> None:
         hint = _merge(
             walk,
             {
-                Provider.DEVICE: device_manager.container_hints(kubelet, state.devices, pod, container, budget),
+                Provider.DEVICE: device_manager.container_hints(kubelet, state.devices, pod, container, budget)
+                if container.devices
+                else {},
                 Provider.CPU: {"cpu": cpu_manager.container_hints(kubelet, state.cpu, pod, container, budget)},
                 Provider.MEMORY: memory_manager.container_hints(kubelet, state.memory, pod, container, budget),
             },
@@ -261,7 +264,8 @@ def _allocate(walk: Walk, container: ContainerRequest, hint: TopologyHint) -> No
     budget.spend(_STEPS_OF_A_CONTAINER + (len(pod.containers) + len(walk.state.cpu.entries)) // 8)
     cpu, memory, devices = walk.state.cpu, walk.state.memory, walk.state.devices
     try:
-        devices = device_manager.allocate(devices, pod, container, affinity, walk.choices, budget)
+        if container.devices:
+            devices = device_manager.allocate(devices, pod, container, affinity, walk.choices, budget)
         cpu = cpu_manager.allocate(kubelet, cpu, pod, container, affinity, budget)
         memory = memory_manager.allocate(kubelet, memory, pod, container, affinity, budget, preferred=hint.preferred)
     finally:

@@ -131,19 +131,6 @@ class Rejected:
 
 Verdict = Admitted | Rejected
 
-GIVEN_UP: Final = frozenset({Reason.REPLAY_STEPS, Reason.REPLAY_TIME})
-"""Reasons of verdicts that say nothing about the kubelet's answer."""
-
-
-def is_given_up(verdict: Verdict) -> bool:
-    """Whether the replay ended without a result."""
-    return isinstance(verdict, Rejected) and verdict.reason in GIVEN_UP
-
-
-def is_out_of_steps(verdict: Verdict) -> bool:
-    """Whether the replay used up its steps without a result."""
-    return isinstance(verdict, Rejected) and verdict.reason is Reason.REPLAY_STEPS
-
 
 class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, becomes a verdict in admission
     """A refusal by a manager inside the replay."""

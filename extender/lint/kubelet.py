@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from extender.kubelet.config import KubeletConfig, KubeletConfigError
+from extender.kubelet.config import KubeletConfig
+from extender.kubelet.errors import KubeletConfigError, UnknownVersionError
 from extender.kubelet.machine import CPUFacts, Machine, NUMANodeFacts
-from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
+from extender.kubelet.rules import NEWEST_MINOR, parse_minor
 from extender.kubelet.sets import iter_bits, parse_list
 from extender.kubelet.startup import start
 from extender.lint import fields

@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from extender.kubelet.budget import Budget, BudgetError
+from extender.kubelet.budget import Budget
+from extender.kubelet.errors import BudgetError
 from extender.nri.admission import NriContainerKind, NriReason, UnplacedContainer, in_order, new_container
 from extender.nri.config import PolicyConfig
 from extender.nri.events import cached

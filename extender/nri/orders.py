@@ -8,7 +8,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from extender.kubelet.budget import Budget, BudgetError
+from extender.kubelet.budget import Budget
+from extender.kubelet.errors import BudgetError
 
 S = TypeVar("S")
 

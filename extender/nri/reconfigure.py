@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
-from extender.kubelet.budget import Budget, BudgetError
+from extender.kubelet.budget import Budget
+from extender.kubelet.errors import BudgetError
 from extender.nri.books import Books, Grant, Setup
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.events import Node, NriOutcome, allocate, set_up

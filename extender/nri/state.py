@@ -10,7 +10,8 @@ Rules of this file
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 
-from extender.kubelet.budget import MAX_STEPS, Budget, BudgetError
+from extender.kubelet.budget import MAX_STEPS, Budget
+from extender.kubelet.errors import BudgetError
 from extender.nri.admission import (
     Granted,
     NriContainerKind,

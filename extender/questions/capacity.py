@@ -22,12 +22,11 @@ from extender.questions.explain import demand_fault, first_fault
 from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import check_node
 from extender.replay.alignment import Alignment, alignment_of_outcomes
-from extender.replay.pod import Demand
+from extender.replay.alignment_demand import Demand
 from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import refusal_by_demand
+from extender.scheduling.judgement import PodShape, refusal_by_demand
 from extender.scheduling.node_totals import add, format_milli, pod_requests, shortages
-from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.replies import ReplyBody, about
 from extender.wire.workloads import PodWorkload

@@ -22,7 +22,7 @@ from extender.questions.node_pods import without
 from extender.questions.resize_check import resized
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
-from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.judgement import PodShape
 from extender.wire.workloads import PodWorkload
 
 MAX_COPIES: Final = 1000

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from extender.kubelet.admission import Outcome, admit
-from extender.kubelet.budget import BudgetError
+from extender.kubelet.admission import Outcome, admit, is_given_up
 from extender.kubelet.config import TopologyPolicy
+from extender.kubelet.errors import BudgetError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
@@ -21,16 +21,17 @@ from extender.kubelet.sets import format_list
 from extender.kubelet.startup import format_page_size
 from extender.kubelet.state import ManagerState
 from extender.kubelet.trace import HintsOffered, RecordingTrace, TraceEvent
-from extender.kubelet.verdict import Admitted, Provider, Reason, Rejected, Verdict, is_given_up
+from extender.kubelet.verdict import Admitted, Provider, Reason, Rejected, Verdict
 from extender.nri.comparison import PoolComparison, compare_pools
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import Nearest, nearest
+from extender.replay.alignment_demand import AlignmentDemand, ContainerDemand, Demand, MemoryDemand
 from extender.replay.creation import grants_of, policy_of, with_devices
 from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_always_met
 from extender.replay.nri_pod import nri_pod
-from extender.replay.pod import AlignmentDemand, ContainerDemand, Demand, MemoryDemand, Pod
+from extender.replay.pod import Pod
+from extender.scheduling.judgement import SHAPE_UID
 from extender.scheduling.node_totals import format_bytes
-from extender.scheduling.pod_shape import SHAPE_UID
 
 MAX_STEPS: Final = 256
 MAX_HINTS: Final = 32

@@ -18,13 +18,13 @@ import orjson
 
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
 from extender.kubelet.admission import admit, release_pods, start_pod
-from extender.kubelet.config import KubeletConfig, KubeletConfigError
-from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.config import KubeletConfig
+from extender.kubelet.errors import KubeletConfigError, UnknownVersionError
+from extender.kubelet.kubelet import Kubelet, RuntimePolicy
 from extender.kubelet.machine import Machine
 from extender.kubelet.observed import contradictions
 from extender.kubelet.resolve import resolve
-from extender.kubelet.rules import UnknownVersionError, parse_minor
-from extender.kubelet.runtime import RuntimePolicy
+from extender.kubelet.rules import parse_minor
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider, Rejected

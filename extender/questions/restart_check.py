@@ -20,7 +20,8 @@ from operator import or_
 from typing import Final, Literal
 
 from extender.kubelet.admission import Outcome
-from extender.kubelet.config import KubeletConfig, KubeletConfigError
+from extender.kubelet.config import KubeletConfig
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind
 from extender.kubelet.resolve import resolve

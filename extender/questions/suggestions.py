@@ -13,7 +13,8 @@ from itertools import combinations
 from typing import Annotated, Final, Literal
 
 from extender.kubelet.admission import admit
-from extender.kubelet.config import KubeletConfigError, Scope, TopologyPolicy
+from extender.kubelet.config import Scope, TopologyPolicy
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import Container
 from extender.kubelet.resolve import resolve

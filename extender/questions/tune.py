@@ -23,7 +23,8 @@ from statistics import fmean, variance
 from typing import Final, TypeVar
 
 from extender.kubelet.admission import admit, start_pod
-from extender.kubelet.config import KubeletConfig, KubeletConfigError, ReservedMemory
+from extender.kubelet.config import KubeletConfig, ReservedMemory
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import iter_bits

@@ -30,9 +30,8 @@ from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.pod import Pod
 from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
 from extender.scheduling.node_totals import pod_requests
-from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.scoring import score_nodes
 from extender.wire.workloads import PodWorkload

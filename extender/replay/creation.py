@@ -3,7 +3,7 @@
 The kubelet does not know of the policy. A container that the policy refuses stays in `CreateContainerError`, and the
 kubelet tries to create it for ever (`kuberuntime_manager.go` doBackOff knows only containers that existed).
 
-This file joins the two: `NriRuntime` is the policy as the kubelet's replay asks it (`runtime.RuntimePolicy`), and
+This file joins the two: `NriRuntime` is the policy as the kubelet's replay asks it (`kubelet.RuntimePolicy`), and
 `policy_of`, `grants_of` and `placed_by` find what the kubelet's values carry along of it.
 """
 

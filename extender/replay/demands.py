@@ -32,19 +32,18 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.sets import iter_bits
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
-from extender.replay.creation import grants_of
-from extender.replay.pod import (
+from extender.replay.alignment_demand import (
     CPU,
     DEVICES,
     MEMORY,
     AlignmentDemand,
-    ClaimedDevice,
     ContainerDemand,
     Demand,
     DemandScope,
     MemoryDemand,
-    claimed_of,
 )
+from extender.replay.creation import grants_of
+from extender.replay.pod import ClaimedDevice, claimed_of
 
 
 class Breach(Enum):

@@ -15,13 +15,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from extender.kubelet.admission import Outcome, admit, answer, identity, release_pods
+from extender.kubelet.admission import Outcome, admit, answer, identity, is_given_up, is_out_of_steps, release_pods
 from extender.kubelet.budget import Budget, for_replays
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.trace import NO_TRACE, Trace
-from extender.kubelet.verdict import Certainty, is_given_up, is_out_of_steps
+from extender.kubelet.verdict import Certainty
 
 MAX_STATES: Final = 64
 """How many states are kept from one admission to the next. The others are dropped, and verdicts are `possible`."""

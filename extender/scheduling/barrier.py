@@ -7,7 +7,7 @@ no node, or is bound late, costs one wait at most.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from extender.cluster.pods import PodRegistry
 
@@ -24,14 +24,13 @@ class Barrier:
         """The watch has shown pods on nodes."""
         self._changed.set()
 
-    async def wait(self, uid: str) -> None:
-        """Wait for the pods that were offered nodes before this one. No call waits for the same pod again."""
-        awaited = self._pods.offered(self._clock()) - {uid}
-        if not awaited or not self.seconds:
+    async def wait(self, awaited: Collection[str]) -> None:
+        """Wait for pods that were offered nodes, by UID. No call waits for the same pod again."""
+        if not self.seconds:
             return
         try:
             async with asyncio.timeout(self.seconds):
-                while awaited & self._pods.offered(self._clock()):
+                while not self._pods.offered(self._clock()).isdisjoint(awaited):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

@@ -26,8 +26,7 @@ from extender.cluster.node_class import NodeClass
 from extender.cluster.snapshot import ClusterSnapshot
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
-from extender.scheduling.judgement import Judgement
-from extender.scheduling.pod_shape import SHAPE_UID, PodShape
+from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
 
 UNJUDGED: Final = -1
 """The code of a slot without a judgement."""

@@ -23,9 +23,8 @@ from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.cache import UNJUDGED, Column, Int64s, JudgementCache, Judgements, NodeAnswers, ShapeJudgements
 from extender.scheduling.judge import BoundedJudge, follows_from_key, merits_of
-from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, Trouble
+from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, PodShape, Trouble
 from extender.scheduling.late_projections import LateMetrics, LateProjections
-from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged
 from extender.scheduling.replays import (
@@ -117,7 +116,7 @@ class CachedJudge:
 
         Always, where the NRI topology-aware policy runs on a node: it places every container.
         """
-        if self._cluster.classes.has_nri or shape.pod.demand.is_required:
+        if self._cluster.classes.has_nri or (shape.has_demand and shape.pod.demand.is_required):
             return True
         return shape.is_aligned_anywhere((NEWEST_RULES, *self._cluster.classes.rules))
 

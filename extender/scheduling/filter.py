@@ -11,7 +11,11 @@ from typing import Final
 
 from extender.cluster.pods import KnownPod
 from extender.kubelet.verdict import Certainty
+<<<<<<< HEAD
 from extender.replay.pod import Demand
+=======
+from extender.replay.alignment_demand import Demand
+>>>>>>> 5e7fdc5e (Filter and report enter fewer files: objectors are asked only with grounds; shapes and judgements, errors of the kubelet, admission outcomes are one thing each)
 from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.judgement import Judgement
@@ -64,13 +68,14 @@ class Filter:
             raise NotReadyError(self._link.trouble)
         args = replace(args, pod=self._demands.complete(args.pod))
         known = self._described(args)
-        await self._barrier.wait(args.pod.uid)
+        if awaited := self._pods.offered(self._clock()) - {args.pod.uid}:
+            await self._barrier.wait(awaited)
         now = self._clock()
         filtered, answers = await self._judged(args, now)
         is_aligned, instead, place = answers is not None, dict[str, Judgement](), ""
         call = FilterCall(args, known, answers, now)
         for objector in self._objectors:
-            if (objection := await objector.filter(call, filtered)) is not None:
+            if objector.is_asked(filtered) and (objection := await objector.filter(call, filtered)) is not None:
                 filtered, place = objection.filtered, objection.place or place
                 instead |= objection.instead
         is_refused = bool(args.names) and not filtered.feasible

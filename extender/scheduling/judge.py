@@ -20,11 +20,11 @@ import numpy as np
 
 from extender.cluster.free_table import Int64s, RowGroup, StatesGroup
 from extender.cluster.node_class import NodeClass
-from extender.kubelet.admission import MAX_OUTCOMES, is_indifferent
+from extender.kubelet.admission import MAX_OUTCOMES, is_given_up, is_indifferent
 from extender.kubelet.budget import Budget, for_replays
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest, has_pod_level_resources
-from extender.kubelet.verdict import Admitted, Certainty, Provider, Reason, Rejected, is_given_up
+from extender.kubelet.verdict import Admitted, Certainty, Provider, Reason, Rejected
 from extender.replay.counts import Counts
 from extender.replay.nri_pod import nri_pod
 from extender.replay.possible_states import PossibleStates
@@ -33,6 +33,7 @@ from extender.scheduling.judgement import (
     INDIFFERENT,
     Action,
     Judgement,
+    PodShape,
     Trouble,
     UncertaintyPolicy,
     do_ids_decide_socket,
@@ -40,9 +41,8 @@ from extender.scheduling.judgement import (
     refusal_by_demand,
     refusal_without_placement,
 )
-from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy, rows_outcome
-from extender.scheduling.ranking.strategies import BY_PLACEMENT
+from extender.scheduling.ranking.placement import BY_PLACEMENT, AdmissionOutcome, Strategy
+from extender.scheduling.ranking.rows import rows_outcome
 from extender.scheduling.reasons import RefusalReason, refusal_of
 
 _MAX_DETAIL: Final = 4_000
@@ -69,7 +69,10 @@ def follows_from_key(judge: BoundedJudge, shape: PodShape, node_class: NodeClass
 
     *shape*: of a pod that no node holds anything of.
     """
-    return isinstance(judge, _Judge) and judge.follows_from_key(shape, node_class, judgement)
+    if not isinstance(judge, _Judge):
+        return False
+    has_its_merit = judgement.merit is None or judge.is_by_placement
+    return has_its_merit and _follows_but_for_merit(shape, node_class, judgement)
 
 
 def merits_of(
@@ -85,7 +88,21 @@ def merits_of(
 
     None: each has to be judged by itself.
     """
-    return judge.merits(shape, node_class, judgement, group, rows, budget) if isinstance(judge, _Judge) else None
+    kubelet = node_class.kubelet
+    if kubelet is None or not isinstance(judge, _Judge) or judge.is_by_placement or not isinstance(group, RowGroup):
+        return None
+    if not _follows_but_for_merit(shape, node_class, judgement):
+        return None
+    request = shape.request(kubelet.rules)
+    (one, *others) = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
+    if others or not isinstance(one.verdict, Admitted):
+        return None
+    admission = AdmissionOutcome(kubelet=kubelet, before=one.before, after=one.state, admitted=one.verdict)
+    outcome = rows_outcome(admission, group, rows)
+    if outcome is None:
+        return None
+    merits: Sequence[int] = np.broadcast_to(np.asarray(judge.strategy(outcome), np.object_), len(rows)).tolist()
+    return merits
 
 
 _WITHOUT_AMOUNTS: Final = frozenset(
@@ -104,11 +121,11 @@ _WITHOUT_AMOUNTS: Final = frozenset(
 class _Judge:
     """See `make_judge`. Any thread may call it."""
 
-    __slots__ = ("_by_placement", "_policy", "_strategy")
+    __slots__ = ("_policy", "is_by_placement", "strategy")
 
     def __init__(self, strategy: Strategy, policy: UncertaintyPolicy) -> None:
-        self._strategy: Final = strategy
-        self._by_placement: Final = strategy in BY_PLACEMENT
+        self.strategy: Final = strategy
+        self.is_by_placement: Final = strategy in BY_PLACEMENT
         self._policy: Final = policy
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
@@ -122,37 +139,6 @@ class _Judge:
             detail = traceback.format_exc()[-_MAX_DETAIL:]
             unknown = _unknown(self._policy)._replace(trouble=Trouble.DEFECT, detail=detail)
             return _with_demand(shape, node_class, unknown)
-
-    def follows_from_key(self, shape: PodShape, node_class: NodeClass, judgement: Judgement) -> bool:
-        """See the function of this name."""
-        has_its_merit = judgement.merit is None or self._by_placement
-        return has_its_merit and _follows_but_for_merit(shape, node_class, judgement)
-
-    def merits(
-        self,
-        shape: PodShape,
-        node_class: NodeClass,
-        judgement: Judgement,
-        group: RowGroup | StatesGroup,
-        rows: Int64s,
-        budget: Budget,
-    ) -> Sequence[int] | None:
-        """The merits of a class for each row, as `merits_of` defines them."""
-        kubelet = node_class.kubelet
-        if kubelet is None or self._by_placement or not isinstance(group, RowGroup):
-            return None
-        if not _follows_but_for_merit(shape, node_class, judgement):
-            return None
-        request = shape.request(kubelet.rules)
-        (one, *others) = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
-        if others or not isinstance(one.verdict, Admitted):
-            return None
-        admission = AdmissionOutcome(kubelet=kubelet, before=one.before, after=one.state, admitted=one.verdict)
-        outcome = rows_outcome(admission, group, rows)
-        if outcome is None:
-            return None
-        merits: Sequence[int] = np.broadcast_to(np.asarray(self._strategy(outcome), np.object_), len(rows)).tolist()
-        return merits
 
     def _judgement(self, shape: PodShape, node_class: NodeClass, budget: Budget | None) -> Judgement:
         """The judgement by the first of these that decides: counts, settings, full replays."""
@@ -176,7 +162,7 @@ class _Judge:
         self, shape: PodShape, node_class: NodeClass, kubelet: Kubelet, budget: Budget | None
     ) -> Judgement:
         """The judgement by replays with CPU ids and device ids, in every state of the class."""
-        demand, request = shape.pod.demand, shape.request(kubelet.rules)
+        request = shape.request(kubelet.rules)
         budget = budget or for_replays(MAX_OUTCOMES)
         outcomes = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
         first = outcomes[0].verdict
@@ -186,10 +172,15 @@ class _Judge:
             return _given_up(self._policy, is_late=isinstance(first, Rejected) and first.reason is Reason.REPLAY_TIME)
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
         merits = [
-            self._strategy(AdmissionOutcome(kubelet=kubelet, before=o.before, after=o.state, admitted=o.verdict))
+            self.strategy(AdmissionOutcome(kubelet=kubelet, before=o.before, after=o.state, admitted=o.verdict))
             for o in outcomes
             if isinstance(o.verdict, Admitted)
         ]
+        unmet, misses = None, False
+        if shape.has_demand:
+            each_must = self._policy.requires_certainty
+            unmet = refusal_by_demand(shape.pod.demand, kubelet, request, outcomes, each_must=each_must)
+            misses = misses_preference(shape.pod.demand, kubelet, request, outcomes)
         is_open = outcomes[0].undecided and not (rejected and merits)
         found = _Verdicts(
             certainty=first.certainty,
@@ -197,8 +188,8 @@ class _Judge:
             merits=merits,
             is_open=is_open,
             trouble=Trouble.STEPS if is_open and budget.is_used_up else None,
-            unmet=refusal_by_demand(demand, kubelet, request, outcomes, each_must=self._policy.requires_certainty),
-            misses=misses_preference(demand, kubelet, request, outcomes),
+            unmet=unmet,
+            misses=misses,
         )
         return self._decided(node_class, kubelet, found)
 

@@ -5,7 +5,8 @@ lists them. The methods have the names of the stages of kube-scheduler's framewo
 
 Rules of this file
 - Filter calls `filter` of each objector with the result of the ones before it. An objector only takes nodes away, or
-  gives back a node that was refused for a reason which this feature knows better.
+  gives back a node that was refused for a reason which this feature knows better. Most have nothing to object for at
+  most times, and are then not called (`grounds`).
 - Prioritize calls `score` of each objector with the scores of the ones before it.
 - Bind calls `pre_bind` and then `permit` of each objector before it judges the node, and `reserve` directly before the
   room is reserved, with nothing awaited in between. Each attempt ends with `post_bind`, whatever its outcome is.
@@ -14,7 +15,7 @@ Rules of this file
   shows no reason at all for a node that a reply leaves out.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -166,7 +167,19 @@ class BindCall:
 
 
 class Objector:
-    """A feature that may object. The methods of this class object to nothing."""
+    """A feature that may object. The methods of this class object to nothing.
+
+    `grounds`: what the feature can object for at the moment, such as pods or nodes. Filter does not ask while it is
+    empty; None: filter always asks. `is_for_refused`: filter asks only if no node is feasible.
+    """
+
+    grounds: Sized | None = None
+    is_for_refused = False
+
+    def is_asked(self, filtered: Filtered) -> bool:
+        """Whether filter asks the feature after this result."""
+        has_grounds = self.grounds is None or bool(self.grounds)
+        return has_grounds and not (self.is_for_refused and filtered.feasible)
 
     async def filter(self, _call: FilterCall, _filtered: Filtered, /) -> Objection | None:
         """The result without the nodes that the feature objects to; None if it leaves the result as it is."""

@@ -23,8 +23,7 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.cache import Int64s
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement, Trouble
-from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.judgement import Judgement, PodShape, Trouble
 from extender.scheduling.reasons import RefusalReason
 
 SHARES: Final = (5_000, 100_000, 1_000_000)
@@ -157,7 +156,7 @@ def alike(table: FreeTable, shape: PodShape, places: Int64s) -> Iterator[Alike]:
     """
     left = MAX_MERGES
     for group, which, rows in table.by_group(places):
-        steps = shape.resolved(group.kubelet.rules).steps
+        steps = shape.steps(group.kubelet.rules)
         merges = group.merges(steps)
         if len(rows) < WORTH or merges > left:
             continue

@@ -1,20 +1,11 @@
-"""The verbs of a scheduler extender as one object, and the function that creates it."""
+"""The verbs of a scheduler extender as one object."""
 
 from dataclasses import dataclass
 
-from extender.scheduling.bind import Bind, BindSettings
-from extender.scheduling.filter import Filter, FilterSettings
+from extender.scheduling.bind import Bind
+from extender.scheduling.filter import Filter
 from extender.scheduling.objections import Objector
 from extender.scheduling.prioritize import Prioritize
-from extender.scheduling.shared import SharedParts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulingSettings:
-    """The settings of each verb."""
-
-    filter: FilterSettings
-    bind: BindSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +19,3 @@ class Scheduling:
     prioritize: Prioritize
     bind: Bind
     objectors: list[Objector]
-
-
-def make_scheduling(settings: SchedulingSettings, shared: SharedParts) -> Scheduling:
-    """The verbs."""
-    return Scheduling(
-        objectors=shared.objectors,
-        filter=Filter(settings.filter, shared),
-        prioritize=Prioritize(settings.filter.seconds, shared),
-        bind=Bind(settings.bind, shared),
-    )

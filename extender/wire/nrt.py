@@ -21,7 +21,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from extender.kubelet.rules import NEWEST_MINOR, Rules, UnknownVersionError
+from extender.kubelet.errors import UnknownVersionError
+from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.sets import MAX_NUMA_ID, iter_bits
 from extender.nri.counts import NriCounts, PoolCounts
 from extender.replay.counts import Counted, Counts, ZoneCounts

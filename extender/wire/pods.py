@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from extender.kubelet.pod import Container, ContainerKind, QOSClass
-from extender.replay.pod import (
+from extender.replay.alignment_demand import (
     CPU,
     DEVICES,
     MEMORY,
@@ -28,8 +28,8 @@ from extender.replay.pod import (
     Demand,
     DemandScope,
     MemoryDemand,
-    Pod,
 )
+from extender.replay.pod import Pod
 from extender.wire.errors import CapError, WireError, shown
 from extender.wire.groups import ANNOTATIONS, PREFIX
 from extender.wire.nri_pods import metadata_of

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from extender.kubelet.budget import Budget, BudgetError
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.budget import Budget
+from extender.kubelet.errors import BudgetError, KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState

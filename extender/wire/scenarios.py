@@ -11,15 +11,8 @@ from typing import Final, Literal
 import msgspec
 
 from extender.kubelet.config import KubeletConfig, ReservedMemory
-from extender.kubelet.machine import (
-    MAX_CPUS,
-    MAX_NUMA_NODE_ID,
-    CPUFacts,
-    Machine,
-    MachineError,
-    NUMANodeFacts,
-    TooLargeError,
-)
+from extender.kubelet.errors import MachineError, TooLargeError
+from extender.kubelet.machine import MAX_CPUS, MAX_NUMA_NODE_ID, CPUFacts, Machine, NUMANodeFacts
 from extender.kubelet.sets import bits_of, parse_list
 from extender.kubelet.state import Device
 from extender.replay.pod import Pod

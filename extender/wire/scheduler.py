@@ -7,7 +7,7 @@ Rules of this file
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import msgspec
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
-from extender.wire.groups import Group, group_of
 from extender.wire.parsing import Json, converted, decoded, integer_at, load_deep_json
 from extender.wire.pods import pod_from_json
 from extender.wire.replies import about
@@ -66,7 +65,7 @@ class SchedulerArgs:
 
     `names` are the candidates in the order of the request. `nodes` are the full Node objects, in the same order, if the
     scheduler sent them (`nodeCacheCapable: false`); None if it sent names. `priority` is the pod's, `nominated_node`
-    its `status.nominatedNodeName`, "" if it has none. `group`: None if the pod is in none.
+    its `status.nominatedNodeName`, "" if it has none. `document`: the v1.Pod, for features that read more of it.
     """
 
     pod: Pod
@@ -74,7 +73,7 @@ class SchedulerArgs:
     nodes: Sequence[KubernetesObject] | None
     priority: int = 0
     nominated_node: str = ""
-    group: Group | None = None
+    document: Json = field(default_factory=dict)
 
 
 def parse_args(body: bytes) -> SchedulerArgs:
@@ -96,7 +95,7 @@ def parse_args(body: bytes) -> SchedulerArgs:
         nodes=nodes,
         priority=priority_of(args.Pod, "Pod"),
         nominated_node=nominated_node_of(args.Pod, "Pod"),
-        group=group_of(args.Pod),
+        document=args.Pod,
     )
 
 

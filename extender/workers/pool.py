@@ -28,7 +28,7 @@ from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import LookUp
-from extender.replay.pod import Demand
+from extender.replay.alignment_demand import Demand
 from extender.scheduling.judge import Judge
 from extender.scheduling.victims import DisruptionBudget
 from extender.wire.documents import NotYAMLError

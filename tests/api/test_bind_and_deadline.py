@@ -244,14 +244,14 @@ def test_the_barrier_waits_for_the_pods_offered_before_and_for_each_only_once() 
             barrier.seen()
 
         loop.call_later(0.01, see)
-        await barrier.wait(second.uid)
+        await barrier.wait(pods.offered(loop.time()))
 
         pods.answer(second, loop.time(), offered=True)
         barrier.seconds, started = 0.05, loop.time()
-        await barrier.wait("c")
+        await barrier.wait(pods.offered(loop.time()))
         assert loop.time() - started >= 0.045
         barrier.seconds = HOUR
-        await barrier.wait("d")
+        await barrier.wait(pods.offered(loop.time()))
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE_SECONDS))
 
@@ -261,7 +261,7 @@ def test_a_barrier_of_nothing_is_none() -> None:
         pods = PodRegistry(10)
         pods.answer(pod_from_json(pod_of(name="a")), 0.0, offered=True)
         barrier = Barrier(0.0, pods, lambda: 0.0)
-        await asyncio.wait_for(barrier.wait("b"), 0.01)
+        await asyncio.wait_for(barrier.wait({"a"}), 0.01)
 
     asyncio.run(story())
 

@@ -25,9 +25,9 @@ from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.strategies import STRATEGIES, Weights, least_numa, make_strategy
+from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.ranking.placement import least_numa
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import judge_all
 from extender.scheduling.victims import NodePods, RunningPod
 from extender.wire.pods import pod_from_json

@@ -29,7 +29,7 @@ from extender.kubelet.verdict import Admitted, Certainty
 from extender.samples.machines import GPU, Hardware
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.ranking.outcome import AdmissionOutcome, Strategy
+from extender.scheduling.ranking.placement import AdmissionOutcome, Strategy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.scoring import score_nodes
 from extender.wire.pods import pod_from_json

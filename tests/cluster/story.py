@@ -22,7 +22,7 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.pod import Pod
 from extender.samples.nodes import SampleNode
-from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.judgement import PodShape
 from extender.wire.pods import pod_from_json
 from tests.cluster.reading import classes_at
 from tests.observations import observation_of

@@ -32,9 +32,8 @@ from extender.replay.creation import grants_of, init_phases
 from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.strategies import least_numa
+from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.ranking.placement import least_numa
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from tests.nri_samples import EIGHT, nri_report, placed_pod

@@ -12,7 +12,7 @@ from extender.app import make_app, make_service
 from extender.cluster.node import Observation
 from extender.config.settings import Settings
 from extender.kubelet.admission import admit, release_pods, start_pod
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from extender.kubelet.admission import admit, release_pods, start_pod
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.kubelet.admission import admit
-from extender.kubelet.budget import LOOK_EVERY, Budget, OutOfStepsError, OutOfTimeError
-from extender.kubelet.cpu_distribution import DistributionHangError, distribute
+from extender.kubelet.admission import admit, is_given_up
+from extender.kubelet.budget import LOOK_EVERY, Budget
+from extender.kubelet.cpu_distribution import distribute
 from extender.kubelet.device_manager import MAX_ALTERNATIVES, Choices
+from extender.kubelet.errors import DistributionHangError, OutOfStepsError, OutOfTimeError
 from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import touching_at_least
-from extender.kubelet.verdict import Admitted, Certainty, Reason, Rejected, is_given_up
+from extender.kubelet.verdict import Admitted, Certainty, Reason, Rejected
 from extender.replay.possible_states import admit_in_all
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report

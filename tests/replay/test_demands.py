@@ -10,8 +10,8 @@ from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted
 from extender.replay.alignment import Alignment, alignment_of_outcome
+from extender.replay.alignment_demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.demands import NOTHING_HELD, Breach, Held, broken_by, broken_by_outcome, is_always_met
-from extender.replay.pod import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.possible_states import admit_in_all
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload

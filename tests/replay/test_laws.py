@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from extender.conformance.agreement import check
 from extender.kubelet.admission import Outcome, admit, release_pods
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.hints import Distances, Hints, merge
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.observed import contradictions

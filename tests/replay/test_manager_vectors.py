@@ -144,6 +144,12 @@ def _recorded(result: dict[str, Any]) -> dict[str, Any]:
     return {"default": result["default"], "cpu": result["cpu"] or {}, "machine": machine, "mem": blocks}
 
 
+def _with_hinted_devices(request: PodRequest) -> PodRequest:
+    """Each container requests a resource of no device plugin, so that the device manager is asked for hints."""
+    containers = tuple(replace(each, devices={"hinted": 1}) for each in request.containers)
+    return replace(request, containers=containers)
+
+
 @pytest.mark.parametrize("name", ["cpu-mem-tm", "distribute-5-16-numa", "hybrid-topologies"])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_admission_sequences(name: str, part: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +166,7 @@ def test_admission_sequences(name: str, part: int, monkeypatch: pytest.MonkeyPat
                 known.discard(op["uid"])
                 continue
             injected.hints = op.get("hints") or {}
-            request = resolve(pod_from_json(op["pod"]), kubelet.rules)
+            request = _with_hinted_devices(resolve(pod_from_json(op["pod"]), kubelet.rules))
             known.add(request.uid)
             walk = Walk(
                 kubelet=kubelet,

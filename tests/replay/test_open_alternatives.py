@@ -7,16 +7,15 @@ import orjson
 import pytest
 
 from extender.cluster.node_class import ClassTable, NodeClass
-from extender.kubelet.admission import MAX_OUTCOMES, Outcome, admit
+from extender.kubelet.admission import MAX_OUTCOMES, Outcome, admit, is_given_up
 from extender.kubelet.budget import Budget
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
-from extender.kubelet.verdict import Admitted, Certainty, is_given_up
+from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.possible_states import PossibleStates, admit_in_all
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import Action, Trouble, UncertaintyPolicy
-from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.strategies import least_numa
+from extender.scheduling.judgement import Action, PodShape, Trouble, UncertaintyPolicy
+from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import SHARES, judge_all
 from extender.wire.pods import pod_from_json

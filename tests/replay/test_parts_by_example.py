@@ -11,15 +11,10 @@ import pytest
 
 from extender.kubelet import cpu_manager, device_manager, memory_manager
 from extender.kubelet.config import CPUOptions
-from extender.kubelet.cpu_assignment import Assignment, NotEnoughCPUsError
-from extender.kubelet.cpu_distribution import (
-    DistributionHangError,
-    _balanced_score,
-    _deviation,
-    _round3,
-    distribute,
-)
+from extender.kubelet.cpu_assignment import Assignment
+from extender.kubelet.cpu_distribution import _balanced_score, _deviation, _round3, distribute
 from extender.kubelet.device_manager import Choices
+from extender.kubelet.errors import DistributionHangError, NotEnoughCPUsError
 from extender.kubelet.hints import Distances, Hints, TopologyHint, merge, narrowest, walked_universe
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve

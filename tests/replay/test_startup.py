@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from extender.kubelet.admission import admit, is_indifferent
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError, UnknownVersionError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.resolve import resolve
-from extender.kubelet.rules import Rules, UnknownVersionError, parse_minor
+from extender.kubelet.rules import Rules, parse_minor
 from extender.kubelet.sets import format_list
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.verdict import Certainty, Reason, Rejected, When

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.pod import PodRequest, QOSClass
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules

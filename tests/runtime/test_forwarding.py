@@ -33,7 +33,7 @@ class Recorded:
 
 
 def ask(leader: Recorded, **headers: str) -> dict[str, object]:
-    service = make_service(Settings())
+    service = make_service(Settings(lease="on", own_url="http://127.0.0.1:1"))
     service.lifecycle.leader = leader
     with TestClient(make_app(service), client=("127.0.0.1", 1)) as client:
         answer: dict[str, object] = client.post(FILTER, json=args_of(pod_of(1), "a"), headers=headers).json()

@@ -23,17 +23,18 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Provider
 from extender.observability.metrics import Metrics
-from extender.replay.pod import NO_DEMAND, AlignmentDemand, Demand, Pod
+from extender.replay.alignment_demand import NO_DEMAND, AlignmentDemand, Demand
+from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.scheduling import cached_judge
 from extender.scheduling.cache import JudgementCache, NodeAnswers
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.judge import BoundedJudge, make_judge
-from extender.scheduling.judgement import Action, Judgement, UncertaintyPolicy
+from extender.scheduling.judgement import SHAPE_UID, Action, Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.objections import filtered_by_texts
-from extender.scheduling.pod_shape import SHAPE_UID, PodShape
-from extender.scheduling.ranking.strategies import STRATEGIES, Weights, least_numa, make_strategy
+from extender.scheduling.ranking.placement import least_numa
+from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.scoring import scale_of, score_nodes, score_of_one
 from extender.wire.pods import pod_from_json

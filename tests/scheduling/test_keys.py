@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.budget import Budget
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider
-from extender.replay.pod import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand, Pod
+from extender.replay.alignment_demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
+from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling import replays as replays_file
 from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge, merits_of
-from extender.scheduling.judgement import Action, UncertaintyPolicy
-from extender.scheduling.pod_shape import SHAPE_UID, PodShape
+from extender.scheduling.judgement import SHAPE_UID, Action, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import alike
 from extender.wire.scenarios import scenario_from_json

@@ -14,7 +14,8 @@ from extender.app import make_service
 from extender.cluster.node_class import UNKNOWN, ClassTable, NodeClass
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
-from extender.kubelet.budget import Budget, OutOfStepsError, OutOfTimeError
+from extender.kubelet.budget import Budget
+from extender.kubelet.errors import OutOfStepsError, OutOfTimeError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.verdict import Admitted, Certainty, Provider
 from extender.questions.node_context import NOTHING_KNOWN
@@ -24,10 +25,9 @@ from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import FEW, JudgementCache, Kinds
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, Trouble, UncertaintyPolicy
 from extender.scheduling.objections import PASSED, counts_of, filtered_by_texts
-from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.strategies import least_numa
+from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
 from extender.scheduling.replays import LOOP_STEPS, PAUSE_SHARE, SHARES, SLOW, judge_all, judge_quickly

@@ -22,9 +22,9 @@ from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.outcome import AdmissionOutcome, Headroom, headrooms_of
+from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.ranking.headrooms import Headroom, headrooms_of
+from extender.scheduling.ranking.placement import AdmissionOutcome
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import judge_all
 from extender.scheduling.scoring import score_nodes
@@ -246,7 +246,7 @@ def test_filter_computes_no_amounts_for_a_merit_and_prioritize_scores_as_the_str
     monkeypatch.setattr(AdmissionOutcome, "taken", noted)
     pod = pod_from_json(pod_of(3, "2Gi"))
     names = [f"node-{number}" for number in range(24)]
-    args = SchedulerArgs(pod=pod, names=names, nodes=None, priority=0, group=None)
+    args = SchedulerArgs(pod=pod, names=names, nodes=None, priority=0)
 
     assert len(asyncio.run(service.scheduling.filter.filter(args)).feasible) == 24
     assert not looked

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.node_class import ClassTable
 from extender.kubelet.admission import admit, release_pods
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
@@ -18,9 +18,9 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.outcome import AdmissionOutcome, headrooms_of
+from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.ranking.headrooms import headrooms_of
+from extender.scheduling.ranking.placement import AdmissionOutcome
 from extender.scheduling.ranking.strategies import FULL, STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import judge_all
 from extender.scheduling.scoring import score_nodes

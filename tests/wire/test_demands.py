@@ -3,7 +3,7 @@
 import pytest
 
 from extender.cluster.pods import with_default
-from extender.replay.pod import NO_DEMAND, AlignmentDemand, ContainerDemand, Demand, MemoryDemand
+from extender.replay.alignment_demand import NO_DEMAND, AlignmentDemand, ContainerDemand, Demand, MemoryDemand
 from extender.wire.pods import demand_from_json, pod_from_json, understood, unknown_keys
 from tests.reports import pod_of
 

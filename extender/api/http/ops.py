@@ -11,7 +11,8 @@ from fastapi import APIRouter, HTTPException, Response
 from extender.api.http.problems import documented, replies_with
 from extender.api.http.replies import json_reply
 from extender.api.service import Service
-from extender.kubelet.rules import NEWEST_MINOR, UnknownVersionError, parse_minor
+from extender.kubelet.errors import UnknownVersionError
+from extender.kubelet.rules import NEWEST_MINOR, parse_minor
 from extender.kubelet.verdict import Certainty
 from extender.observability.metrics import CONTENT_TYPE
 from extender.observability.node_metrics import NodeMetrics

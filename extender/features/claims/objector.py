@@ -35,8 +35,9 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
+from extender.replay.alignment_demand import Demand
 from extender.replay.demands import broken_by_outcome, is_always_met
-from extender.replay.pod import Claimed, ClaimedDevice, Demand, Pod
+from extender.replay.pod import Claimed, ClaimedDevice, Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import (

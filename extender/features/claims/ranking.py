@@ -27,8 +27,8 @@ from extender.questions.claim_alignment import (
 from extender.questions.node_context import DynamicDevice
 from extender.replay.pod import Pod
 from extender.scheduling.cache import ShapeJudgements
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import Objector, ScoreCall
-from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.replays import SHARES, Offload, time_limit
 
 MAX_RANKED: Final = 2000

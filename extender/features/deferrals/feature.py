@@ -1,8 +1,14 @@
 """Connects deferrals with filter and bind, and with the refusals that the watch of pods shows."""
 
 from extender.api.service import Service
-from extender.features.deferrals.left_out import Deferrals, JustRefused, StartingKubelets, changing_nodes, ended_pods
-from extender.features.deferrals.totals_check import TotalsCheck
+from extender.features.deferrals.left_out import (
+    Deferrals,
+    JustRefused,
+    StartingKubelets,
+    TotalsCheck,
+    changing_nodes,
+    ended_pods,
+)
 from extender.kube.feed import Refused
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 
@@ -18,7 +24,7 @@ class DeferralsFeature(ConnectedFeature):
             ended_pods(known.nodes, clock),
             changing_nodes(clock),
             StartingKubelets(known.nodes, known.link, clock),
-            Deferrals(seconds, clock),
+            Deferrals(known.pods, seconds, clock),
         ]
         if service.settings.uncertainty.requires_certainty:
             self.objectors.append(TotalsCheck(known.totals, known.pods, known.link, seconds, clock))

@@ -1,17 +1,31 @@
-"""Nodes that filter leaves out for a while, because bind or a kubelet has just refused the pod or one like it there."""
+"""Nodes that filter leaves out for a while, because bind or a kubelet has just refused the pod or one like it there.
+
+`TotalsCheck` is for bind: it waits where pods that have just ended may still count.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
 from extender.bounded import BoundedMap
-from extender.cluster.pods import KnownPod
+from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.api_link import ApiServerLink
+from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.objections import FilterCall, Filtered, Objection, Objector, avoid, refused_as, without
+from extender.scheduling.node_totals import NodeTotals, TotalsFit
+from extender.scheduling.objections import (
+    BindCall,
+    FilterCall,
+    Filtered,
+    Objection,
+    Objector,
+    avoid,
+    refused_as,
+    without,
+)
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.refusals import RecentRefusals
 
@@ -26,6 +40,9 @@ CHANGING: Final = f"{RefusalReason.CHANGING.text}, and no other node can take th
 AWAIT_SECONDS: Final = 20.0
 """For so long a pod gets errors because of what is about to pass. Then it is refused for as long, and may preempt."""
 _REMEMBERED: Final = 4096
+TOTALS: Final = NotBound(
+    f"pods that have ended may still count in the kubelet's totals of the node; {RETRY}", BindFailure.TOTALS
+)
 
 
 class JustRefused(Objector):
@@ -36,6 +53,7 @@ class JustRefused(Objector):
 
     def __init__(self, refusals: RecentRefusals, clock: Callable[[], float]) -> None:
         self._refusals, self._clock = refusals, clock
+        self.grounds = refusals.kept
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result without these nodes, or as it is if no other node is feasible."""
@@ -55,8 +73,8 @@ class Deferrals(Objector):
     The pod's nominated node is not left out: victims made room there. *clock*: seconds of a monotonic clock.
     """
 
-    def __init__(self, defer_seconds: float, clock: Callable[[], float]) -> None:
-        self._defer_seconds, self._clock = defer_seconds, clock
+    def __init__(self, pods: PodRegistry, defer_seconds: float, clock: Callable[[], float]) -> None:
+        self.grounds, self._defer_seconds, self._clock = pods.deferred, defer_seconds, clock
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result without these nodes, or as it is if no other node is feasible."""
@@ -74,6 +92,7 @@ class StartingKubelets(Objector):
 
     def __init__(self, cluster: NodeStore, link: ApiServerLink, clock: Callable[[], float]) -> None:
         self._cluster, self._link, self._clock = cluster, link, clock
+        self.grounds = cluster.restarting
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result without these nodes; as an error if no other node is feasible, and this extender binds."""
@@ -105,6 +124,8 @@ class Awaited(Objector):
     ever: see `AWAIT_SECONDS`. An error would also clear a nomination, so a pod with a nominated node gets none.
     """
 
+    is_for_refused = True
+
     def __init__(
         self, error: str, passes: Callable[[Mapping[str, str], float], bool], clock: Callable[[], float]
     ) -> None:
@@ -115,7 +136,7 @@ class Awaited(Objector):
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result as an error."""
         now = self._clock()
-        if filtered.feasible or filtered.error or call.args.nominated_node or not self._passes(filtered.refused, now):
+        if filtered.error or call.args.nominated_node or not self._passes(filtered.refused, now):
             return None
         return Objection(replace(filtered, error=self._error)) if self._may_wait(call.args.pod.uid, now) else None
 
@@ -143,3 +164,39 @@ def changing_nodes(clock: Callable[[], float]) -> Awaited:
 def _nominated_node(call: FilterCall, now: float) -> str:
     nomination = call.known.nominated(now)
     return "" if nomination is None else nomination.node_name
+
+
+class TotalsCheck(Objector):
+    """Objects in bind where the node's totals are too small for the pod now. The pod is recorded as deferred.
+
+    If they are large enough without the finished pods, the pod waits until those are gone. Otherwise kube-scheduler may
+    have learned of a pod's end before this service, which will learn of it soon. Totals that stay too small and
+    unchanged for *defer_seconds* are wrong, not late: then kube-scheduler's own check decides. How long the pod itself
+    has waited does not matter. *clock*: seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        totals: NodeTotals,
+        pods: PodRegistry,
+        link: ApiServerLink,
+        defer_seconds: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._totals, self._pods, self._link = totals, pods, link
+        self._defer_seconds, self._clock = defer_seconds, clock
+
+    async def permit(self, call: BindCall) -> NotBound | None:
+        """The totals of the node must suffice."""
+        now = self._clock()
+        fit, unchanged_seconds = self._totals.fit(call.pod, call.node_name, now)
+        if fit is TotalsFit.TOO_LITTLE and not self._link.may_miss_exits(call.node_name, now):
+            fit = TotalsFit.TOO_LITTLE if unchanged_seconds < self._defer_seconds else TotalsFit.ENOUGH
+        if fit is TotalsFit.ENOUGH:
+            return None
+        self._pods.defer(call.pod.uid, call.node_name, now)
+        return TOTALS
+
+    async def passes_soon(self, _known: KnownPod, _node_name: str, refused: NotBound) -> bool:
+        """The ended pods are about to be gone."""
+        return refused.failure is BindFailure.TOTALS

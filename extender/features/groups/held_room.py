@@ -26,8 +26,8 @@ from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE
 from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import Filtered, without
-from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import LOOP_STEPS
 from extender.wire.scheduler import SchedulerArgs
@@ -68,13 +68,12 @@ class HeldRoom:
         self._left: BoundedMap[str, tuple[float, float]] = BoundedMap(MAX_NAMESPACES)
         """How many steps each namespace had left, less than 0 after a look that took more; and when that was so."""
 
-    async def left_free(self, args: SchedulerArgs, filtered: Filtered) -> Filtered:
-        """The result of filter without the nodes on which the pod would take held room."""
+    async def left_free(self, args: SchedulerArgs, key: Key | None, filtered: Filtered) -> Filtered:
+        """The result of filter without the nodes on which the pod would take held room. *key*: the pod's group."""
         groups = self._groups
         groups.expire(self._clock())
         if not groups.held or not filtered.feasible:
             return filtered
-        key = None if args.group is None else args.group.key
         checks, feasible = {}, frozenset(filtered.feasible)
         for name in filter(feasible.__contains__, islice(groups.held, MAX_CHECKED)):
             if holds := [each for each in groups.held[name] if each.key != key and each.precedes(args.priority)]:

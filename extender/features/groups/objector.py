@@ -41,11 +41,14 @@ from extender.scheduling.binder import (
     PodBound,
 )
 from extender.scheduling.cache import NodeAnswers
+<<<<<<< HEAD
+=======
+from extender.scheduling.judgement import PodShape
+>>>>>>> 5e7fdc5e (Filter and report enter fewer files: objectors are asked only with grounds; shapes and judgements, errors of the kubelet, admission outcomes are one thing each)
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objection, Objector, refuse_all
-from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import MAX_RESTING
-from extender.wire.groups import Group
+from extender.wire.groups import Group, group_of
 from extender.wire.scheduler import SchedulerArgs
 
 REPLAN_SECONDS: Final = 1.0
@@ -91,14 +94,15 @@ class Gangs(Objector):
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result without nodes where held room is needed. A pod of a group is offered only its own place."""
-        args, after = call.args, filtered
+        args, group = call.args, group_of(call.args.document)
+        key = None if group is None else group.key
         if call.known.pod is not None:
-            self._pods.join(args.pod.uid, None if args.group is None else args.group.key, call.now)
-        if args.group is None and not self.groups.held:
+            self._pods.join(args.pod.uid, key, call.now)
+        if group is None and not self.groups.held:
             return None
-        after = await self.room.left_free(args, after)
-        if args.group is not None:
-            after = await self._steer(args, args.group, after, call.answers)
+        after = await self.room.left_free(args, key, filtered)
+        if group is not None:
+            after = await self._steer(args, group, after, call.answers)
         return Objection(after, refused_for_groups(filtered, after), only_place(filtered, after))
 
     async def permit(self, call: BindCall) -> NotBound | None:

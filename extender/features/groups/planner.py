@@ -24,9 +24,8 @@ from extender.features.groups.rows import TOTALS, States, admitted, judged_after
 from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.node_totals import exceeds, pod_requests
-from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 
 MAX_STEPS: Final = 2_000

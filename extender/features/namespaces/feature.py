@@ -11,7 +11,7 @@ from typing import Any, Final
 from extender.kube.changes import Batch, Gone
 from extender.kube.objects import mapping, text
 from extender.kube.source import Source
-from extender.replay.pod import NO_DEMAND, Demand
+from extender.replay.alignment_demand import NO_DEMAND, Demand
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.pods import demand_from_json
 

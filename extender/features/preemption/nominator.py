@@ -16,7 +16,7 @@ from extender.features.preemption.nominated import NominatedNode, only_waits_for
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.objections import (
     BindCall,
     FilterCall,
@@ -27,7 +27,6 @@ from extender.scheduling.objections import (
     with_feasible,
     without,
 )
-from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 
 MAX_NOMINATIONS: Final = 8
@@ -45,6 +44,7 @@ class Nominator(Objector):
     def __init__(self, service: Service) -> None:
         self._cluster, self._pods, self._judge = service.known.nodes, service.known.pods, service.judging.judge
         self._clock, self._offload = service.clock, service.offload
+        self.grounds = self._pods.holding
 
     async def only_waits_for_leaving_pods(self, known: KnownPod, node_name: str) -> bool:
         """Whether the pod is nominated to the node, and is certain to be admitted once leaving pods are gone."""

@@ -18,8 +18,7 @@ from extender.cluster.node_class import NodeClass
 from extender.features.preemption.nominator import Nominator
 from extender.features.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import INDIFFERENT, Judgement
-from extender.scheduling.pod_shape import PodShape
+from extender.scheduling.judgement import INDIFFERENT, Judgement, PodShape
 from extender.wire.preemption import PreemptionArgs
 
 LOG: Final = logging.getLogger(__name__)

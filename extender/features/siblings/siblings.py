@@ -36,7 +36,7 @@ from extender.intake import NodeProfile
 from extender.kube.changes import Batch, Gone
 from extender.kube.feed import pod_of_watched
 from extender.kube.nodes import NodeObject
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import HUGEPAGES_PREFIX
 from extender.kubelet.resolve import resolve

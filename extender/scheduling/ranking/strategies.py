@@ -17,9 +17,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from extender.kubelet.machine import Machine
-from extender.kubelet.sets import iter_bits
-from extender.scheduling.ranking.outcome import Amount, Headroom, RankedAdmission, Strategy, greatest, least, root
+from extender.scheduling.ranking.headrooms import Amount, Headroom, greatest, least, root
+from extender.scheduling.ranking.placement import AdmissionOutcome, Strategy, least_numa
 
 MAX_WEIGHT: Final = 100
 UNNAMED_WEIGHT: Final = 1
@@ -82,21 +81,21 @@ FULL: Final = 1_000_000
 """A share of 1: everything is allocated."""
 
 
-def least_allocated(outcome: RankedAdmission, weights: Weights) -> int:
+def least_allocated(outcome: AdmissionOutcome, weights: Weights) -> int:
     """The free share after the admission: the weighted mean of free / capacity. 0 to FULL."""
     shares = _free_shares(outcome, weights)
     total = sum(weight for _, weight in shares)
     return sum(free * weight for free, weight in shares) // total if total else 0
 
 
-def most_allocated(outcome: RankedAdmission, weights: Weights) -> int:
+def most_allocated(outcome: AdmissionOutcome, weights: Weights) -> int:
     """The used share after the admission: the weighted mean of 1 - free / capacity. 0 to FULL."""
     shares = _free_shares(outcome, weights)
     total = sum(weight for _, weight in shares)
     return sum((FULL - free) * weight for free, weight in shares) // total if total else 0
 
 
-def balanced(outcome: RankedAdmission, weights: Weights) -> Amount:
+def balanced(outcome: AdmissionOutcome, weights: Weights) -> Amount:
     """How equally the resources are used: FULL less the weighted standard deviation of their used shares.
 
     At least FULL / 2 (one half of the weight fully used, the other half free); 0 if nothing counts.
@@ -110,7 +109,7 @@ def balanced(outcome: RankedAdmission, weights: Weights) -> Amount:
     return FULL - root(variance)
 
 
-def _free_shares(outcome: RankedAdmission, weights: Weights) -> list[tuple[int, int]]:
+def _free_shares(outcome: AdmissionOutcome, weights: Weights) -> list[tuple[int, int]]:
     """(free share after the admission, weight) of each resource that the pod takes from."""
     return [(FULL * after.free // after.capacity, weights[name]) for name, _, after in outcome.taken()]
 
@@ -121,7 +120,7 @@ LARGEST_FACTOR: Final = 10
 """How much the largest aligned request counts against the fullness of the NUMA nodes that are used."""
 
 
-def least_fragmentation(outcome: RankedAdmission, weights: Weights) -> int:
+def least_fragmentation(outcome: AdmissionOutcome, weights: Weights) -> int:
     """Minus the weighted mean of each taken resource's cost; 0 (best) to -11,000.
 
     The cost of a resource is 10 x the loss of the largest aligned request / what the pod takes, + how empty the NUMA
@@ -150,31 +149,11 @@ def _emptiness(before: Headroom, after: Headroom, most: Amount) -> Amount:
     return greatest((least((WHOLE, WHOLE * fall // most)),))
 
 
-NODE_COST: Final = 1000
-"""Cost of each NUMA node beyond the first that a container spans."""
-NOT_PREFERRED_COST: Final = 500
-"""Cost of a container that got more NUMA nodes than the hardware requires."""
 PLACEMENT_FACTOR: Final = 12
 """How much `least_numa` counts against `least_fragmentation`, whose worst merit is -11,000."""
 
 
-def least_numa(outcome: RankedAdmission) -> int:
-    """Fewest NUMA nodes, then preferred hints, then the closest nodes.
-
-    The cost of a container is 1000 for each NUMA node beyond the first that its CPUs, memory and devices are on, 500 if
-    its hint is not preferred, and the mean distance between its nodes beyond the local distance (sysfs units, 10 is
-    local). Merit is minus the sum over containers.
-    """
-    cost = 0
-    for span, is_preferred in outcome.spans():
-        if span & (span - 1):
-            cost += NODE_COST * (span.bit_count() - 1) + _mean_distance_beyond_local(outcome.machine, span)
-        if span and not is_preferred:
-            cost += NOT_PREFERRED_COST
-    return -cost
-
-
-def least_numa_fragmentation(outcome: RankedAdmission, weights: Weights) -> int:
+def least_numa_fragmentation(outcome: AdmissionOutcome, weights: Weights) -> int:
     """As `least_numa`, and among equal placements as `least_fragmentation`.
 
     One NUMA node more costs 12,000, and losing all room for aligned requests costs 11,000.
@@ -182,15 +161,14 @@ def least_numa_fragmentation(outcome: RankedAdmission, weights: Weights) -> int:
     return PLACEMENT_FACTOR * least_numa(outcome) + least_fragmentation(outcome, weights)
 
 
-_WEIGHTED: Final[Mapping[str, Callable[[RankedAdmission, Weights], int]]] = {
+_WEIGHTED: Final[Mapping[str, Callable[[AdmissionOutcome, Weights], int]]] = {
     "least-numa-fragmentation": least_numa_fragmentation,
     "least-fragmentation": least_fragmentation,
     "least-allocated": least_allocated,
     "most-allocated": most_allocated,
     "balanced": balanced,
 }
-BY_PLACEMENT: Final[frozenset[Strategy]] = frozenset({least_numa})
-"""Strategies whose merit follows from the placements and the hardware alone, whatever else is free."""
+
 STRATEGIES: Final = ("least-numa", *_WEIGHTED)
 """The names of all strategies."""
 
@@ -201,14 +179,3 @@ def make_strategy(name: str, weights: Weights) -> Strategy:
         return least_numa
     weighted = _WEIGHTED[name]
     return lambda outcome: weighted(outcome, weights)
-
-
-def _mean_distance_beyond_local(machine: Machine, span: int) -> int:
-    """Mean of the distances from each node of the span to each other one, less the local distance; 0 if not known."""
-    rows = {node.id: node.distances for node in machine.numa_nodes}
-    position = {numa: i for i, numa in enumerate(machine.numa_ids)}
-    ids = [i for i in iter_bits(span) if i in position and len(rows[i]) == len(position)]
-    if len(ids) < 2:
-        return 0
-    beyond = [rows[a][position[b]] - rows[a][position[a]] for a in ids for b in ids if a != b]
-    return sum(beyond) // len(beyond)

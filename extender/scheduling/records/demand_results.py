@@ -14,8 +14,8 @@ from typing import Final
 
 from extender.cluster.events import AdmissionResult, SettledPod
 from extender.kubelet.resolve import resolve
+from extender.replay.alignment_demand import Demand
 from extender.replay.demands import BrokenDemand, broken_in_state, is_always_met
-from extender.replay.pod import Demand
 from extender.scheduling.records.prediction_texts import reported_words
 
 LOG: Final = logging.getLogger(__name__)

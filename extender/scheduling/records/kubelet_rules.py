@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 from extender.bounded import BoundedMap
 from extender.cluster.events import SettledPod
-from extender.kubelet.budget import Budget, BudgetError
-from extender.kubelet.config import KubeletConfigError, TopologyPolicy
+from extender.kubelet.budget import Budget
+from extender.kubelet.config import TopologyPolicy
+from extender.kubelet.errors import BudgetError, KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.rules import FIXES, NEWEST_MINOR, SWITCHES, Rules
 from extender.kubelet.startup import start

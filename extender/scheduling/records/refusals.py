@@ -13,6 +13,7 @@ Rules of this file
   that was refused longest ago is dropped first.
 """
 
+from collections import ChainMap
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -41,6 +42,8 @@ class RecentRefusals:
         self._seconds: Final = seconds
         self._of_ours: Final = _Refusals()
         self._of_others: Final = _Refusals()
+        self.kept: Final = ChainMap(self._of_ours.kept, self._of_others.kept)
+        """All that is kept, by what it counts for; for reading only."""
 
     def note(self, node_name: str, pod: Pod, reason: str, now: float, *, is_ours: bool) -> None:
         """The node's kubelet has refused the pod. *is_ours*: this service offered the node for it."""

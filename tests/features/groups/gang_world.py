@@ -12,7 +12,7 @@ from extender.features.groups.objector import Gangs
 from extender.samples.nodes import SampleNode
 from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, PodBound, Unelected
 from extender.scheduling.objections import Filtered
-from extender.wire.groups import GROUP, SIZE, group_of
+from extender.wire.groups import GROUP, SIZE
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import ExtenderBindingArgs, SchedulerArgs
 from tests.api.conftest import Clock
@@ -77,7 +77,7 @@ class GangWorld:
             names=names or self.names,
             nodes=None,
             priority=priority,
-            group=group_of(pod),
+            document=pod,
         )
         return await self.service.scheduling.filter.filter(args)
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from extender.features.preemption.plan import CPUBound
 from extender.kubelet.admission import admit, release_pods
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.verdict import Rejected

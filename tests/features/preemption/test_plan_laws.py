@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from extender.cluster.node_class import ClassTable
 from extender.features.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.kubelet.admission import admit, start_pod
-from extender.kubelet.config import KubeletConfigError
+from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
@@ -21,9 +21,8 @@ from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling import victims
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
-from extender.scheduling.pod_shape import PodShape
-from extender.scheduling.ranking.strategies import least_numa
+from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.victims import NodePods, RunningPod
 from extender.wire.pods import pod_from_json
 from extender.wire.preemption import Proposal

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from extender.kubelet.budget import Budget, OutOfStepsError
+from extender.kubelet.budget import Budget
+from extender.kubelet.errors import OutOfStepsError
 from extender.nri.affinity import Expression
 from extender.nri.objects import NriContainer, QoS, RuntimeResources
 from extender.nri.text import glob_match

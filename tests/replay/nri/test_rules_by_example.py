@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import pytest
 
-from extender.kubelet.budget import UNLIMITED, Budget, OutOfStepsError
+from extender.kubelet.budget import UNLIMITED, Budget
+from extender.kubelet.errors import OutOfStepsError
 from extender.kubelet.sets import format_list, parse_list
 from extender.nri.affinity import Expression
 from extender.nri.books import Setup
