@@ -5,17 +5,17 @@ import ctypes
 import gc
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
 from itertools import chain
 from typing import Final
 
 from fastapi import Depends, FastAPI
+from starlette.routing import BaseRoute
 
 from extender.api.access.limits import Limits
-from extender.api.access.middleware import AccessMiddleware
-from extender.api.access.request_log import RequestLog
+from extender.api.access.middleware import AccessControl, AccessMiddleware
 from extender.api.http import docs_page, openapi, problems
 from extender.api.http.ops import ops_router
 from extender.api.http.page import page_router
@@ -28,6 +28,7 @@ from extender.api.records.predictions import audit_router
 from extender.api.reports import ReportEndpoints, reports_router
 from extender.api.scheduler import SchedulerEndpoints, scheduler_router
 from extender.api.service import LateNodeContext, Service
+from extender.api.short_way import ShortWay
 from extender.cluster.events import SettledPod
 from extender.cluster.liveness import Restarts
 from extender.cluster.node import NodeRecord
@@ -39,7 +40,6 @@ from extender.features.listed import listed
 from extender.observability.metrics import Metrics
 from extender.observability.tracing import trace
 from extender.runtime.audit import examining
-from extender.runtime.forwarding import PassingOn
 from extender.runtime.watchdog import watched
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
@@ -234,59 +234,41 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name.strip("_"),
     )
-    endpoints = SchedulerEndpoints(
-        service.scheduling,
-        service.metrics,
-        max_bytes=service.settings.max_scheduler_body_bytes,
-        max_binding_bytes=service.settings.max_body_bytes,
-        clock=service.clock,
-    )
-    reports = ReportEndpoints(service)
-    app.include_router(scheduler_router(endpoints))
-    app.include_router(reports_router(reports))
-    for make_router in (
-        nodes_router,
-        map_router,
-        audit_router,
-        ops_router,
-    ):
-        app.include_router(make_router(service))
+    most, most_others = service.settings.max_scheduler_body_bytes, service.settings.max_body_bytes
+    verbs = SchedulerEndpoints(service.scheduling, service, max_bytes=most, max_binding_bytes=most_others)
+    calls = [scheduler_router(verbs), reports_router(ReportEndpoints(service))]
+    features = list(chain.from_iterable(feature.routers() for feature in service.features))
+    routers = (make(service) for make in (nodes_router, map_router, audit_router, ops_router))
+    for router in (*calls, *routers):
+        app.include_router(router)
     for make_question_router in (questions_router, decisions_router):
         app.include_router(make_question_router(service, questions), dependencies=[Depends(known_parameters)])
-    for router in chain.from_iterable(feature.routers() for feature in service.features):
+    for router in (*features, page_router()):
         app.include_router(router)
-    app.include_router(page_router())
     docs_page.install(app)
     problems.install(app)
     openapi.install(app)
-    app.router.routes[:0] = (*endpoints.frequent, *reports.frequent)
-    guard(app, service)
+    guard(app, service, chain.from_iterable(router.routes for router in (*calls, *features)))
     return app
 
 
-def guard(app: FastAPI, service: Service) -> None:
-    """Put access control before every route of *app*, and the request log before that.
+def guard(app: FastAPI, service: Service, routes: Iterable[BaseRoute]) -> None:
+    """Put access control before every route of *app*, and the request log before that. *routes*: see `ShortWay`.
 
     Raises:
         TracingError: tracing is on, and its libraries are not installed.
     """
     settings = service.settings
-    limits = Limits(settings, service.clock)
-    if settings.own_url:
-        app.add_middleware(PassingOn, lifecycle=service.lifecycle, max_bytes=settings.max_scheduler_body_bytes)
-    app.add_middleware(
-        AccessMiddleware,
-        settings=settings,
-        authority=service.authority,
-        limits=limits,
-        metrics=service.metrics,
-    )
-    app.add_middleware(RequestLog, metrics=service.metrics)
+    access = AccessControl(settings, service.authority, Limits(settings, service.clock), service.metrics)
+    app.add_middleware(AccessMiddleware, access=access)
     if settings.tracing == "otlp":
         trace(app, app.version)
+        routes = ()  # spans are ASGI
     service.metrics.insecure.set(settings.insecure)
     service.metrics.leader.set(settings.lease == "off")
-    app.state.service, app.state.limits = service, limits
+    app.state.service, app.state.limits = service, access.limits
+    max_bytes = min(settings.max_body_bytes, settings.max_scheduler_body_bytes)
+    app.state.short_way = ShortWay(routes, access, max_bytes)
 
 
 def make_questions(service: Service) -> AskedQuestions:

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
 from typing import Final
@@ -76,7 +76,7 @@ class NotAllowedError(Exception):
         self.means: Final = means
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Peer:
     """The other end of a connection. `address`: empty if it has none. `certificate`: verified, as `ssl` returns it."""
 
@@ -92,7 +92,7 @@ class Peer:
         """
         return _is_loopback(self.address)
 
-    @property
+    @cached_property
     def subjects(self) -> frozenset[str]:
         """The names in its certificate: `CN=…`, `DNS=…`, `URI=…`. Empty without a certificate."""
         names = {
@@ -104,7 +104,7 @@ class Peer:
         names |= {f"{kind}={value}" for kind, value in _pairs(self.certificate.get("subjectAltName"))}
         return frozenset(name for name in names if name.startswith(NAME_KINDS))
 
-    @property
+    @cached_property
     def certificate_ends(self) -> float:
         """Unix seconds of the certificate's expiry. 0 without a certificate."""
         return float(ssl.cert_time_to_seconds(str(self.certificate["notAfter"]))) if self.certificate else 0.0

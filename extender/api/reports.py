@@ -1,5 +1,6 @@
 """Routes that node exporters call."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -8,7 +9,6 @@ from typing import Annotated, Final
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from starlette.routing import Route
 
 from extender.api.access.limits import LimitError
 from extender.api.http.bodies import BodyTooLargeError, read_body
@@ -49,7 +49,7 @@ class Accepted(ReplyBody):
 
 
 class ReportEndpoints:
-    """What node exporters call, as endpoints that take the bare request."""
+    """What node exporters call."""
 
     def __init__(self, service: Service) -> None:
         self._service, self._cluster = service, service.known.nodes
@@ -57,17 +57,15 @@ class ReportEndpoints:
         self._switches: Final = service.settings.switches
         self._being_read: Final[set[str]] = set()
         """Nodes of which a report is being read in another thread: one at a time of each."""
-        self.frequent: Final = (
-            Route("/v1/nodes/{name}/report", self.report, methods=["PUT"]),
-            Route("/v1/nodes/{name}/heartbeat", self.heartbeat, methods=["POST"]),
-        )
-        """The endpoints without FastAPI's handling of a request."""
 
-    async def report(self, request: Request) -> Response:
-        """Accept a NodeReport."""
-        service, cluster, name = self._service, self._cluster, request.path_params["name"]
+    async def put_report(self, name: NodeName, request: Request) -> Response:
+        """Accept a NodeReport. A report that is refused, or older than the current one (409), changes nothing."""
+        service, cluster = self._service, self._cluster
         with _counted(service, "report"):
-            observation = await self._read(name, await read_body(request, self._limit))
+            body = await read_body(request, self._limit)
+            await asyncio.sleep(0)  # calls that have arrived meanwhile wait for a part of a report only
+            observation = await self._read(name, body)
+            await asyncio.sleep(0)
             record = cluster.observe(observation, service.clock())
             if service.audit.recent or cluster.score_only:  # a prediction was wrong
                 is_score_only = service.audit.is_score_only(name)
@@ -95,12 +93,12 @@ class ReportEndpoints:
         finally:
             self._being_read.discard(name)
 
-    async def heartbeat(self, request: Request) -> Response:
-        """Keep the node fresh."""
+    async def post_heartbeat(self, name: NodeName, request: Request) -> Response:
+        """Keep the node fresh. 404 and 409 mean: send the full report, because the service does not have this one."""
         with _counted(self._service, "heartbeat"):
             beat = read_heartbeat(await read_body(request, self._limit))
             self._cluster.heartbeat(
-                request.path_params["name"],
+                name,
                 boot_id=beat.boot_id,
                 sequence=beat.sequence,
                 digest=beat.digest,
@@ -121,29 +119,20 @@ _REFUSALS: Final = (
 def reports_router(endpoints: ReportEndpoints) -> APIRouter:
     """PUT /v1/nodes/NAME/report, POST /v1/nodes/NAME/heartbeat."""
     router = APIRouter(prefix="/v1/nodes", tags=["nodes"])
-
-    @router.put(
+    router.put(
         "/{name}/report",
         summary="Replace the report of a node",
         **replies_with(Accepted, *_REFUSALS, HTTPStatus.INSUFFICIENT_STORAGE),
         openapi_extra=json_body(REPORT),
-    )
-    async def put_report(name: NodeName, request: Request) -> Response:  # noqa: ARG001 - for the documentation
-        """Accept a NodeReport. A report that is refused, or older than the current one (409), changes nothing."""
-        return await endpoints.report(request)
-
-    @router.post(
+    )(endpoints.put_report)
+    router.post(
         "/{name}/heartbeat",
         status_code=HTTPStatus.NO_CONTENT,
         response_class=Response,
         summary="Confirm that the current report is still valid",
         responses=documented(*_REFUSALS, HTTPStatus.NOT_FOUND),
         openapi_extra=json_body(HEARTBEAT),
-    )
-    async def post_heartbeat(name: NodeName, request: Request) -> Response:  # noqa: ARG001 - as above
-        """Keep the node fresh. 404 and 409 mean: send the full report, because the service does not have this one."""
-        return await endpoints.heartbeat(request)
-
+    )(endpoints.post_heartbeat)
     return router
 
 

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route
 
 from extender.api.access.limits import LimitError
 from extender.api.http.bodies import BodyTooLargeError, read_body
 from extender.api.http.problems import documented, problem
 from extender.api.http.replies import described, json_body
+from extender.observability.lifecycle import PASSED_ON, Lifecycle
 from extender.observability.logs import FewWarnings
 from extender.observability.metrics import Metrics, Stopwatch
 from extender.scheduling.binder import PodBound
@@ -70,28 +70,45 @@ class CallFailure:
     field: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEffects(Protocol):
+    """What calls of every verb need of the service."""
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds of a monotonic clock."""
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """Knows the leader, if that is another process."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of calls."""
+
+
+@dataclass(frozen=True, slots=True)
 class VerbCall:
     """How calls of one verb run.
 
     `answer` turns the body of a request into the body of its reply. `max_bytes` is the largest body. `failed`: makes
-    the reply to a call that failed; None: the error handlers of the app do. `clock`: seconds of a monotonic clock.
+    the reply to a call that failed; None: the error handlers of the app do.
     """
 
     verb: str
     answer: Callable[[bytes, Lap], Awaitable[bytes]]
     max_bytes: int
-    metrics: Metrics
-    clock: Callable[[], float]
     failed: Callable[[CallFailure], Response] | None
+    effects: CallEffects
 
     async def run(self, request: Request) -> Response:
         """The response to *request*."""
-        started = self.clock()
-        lap = Stopwatch(self.metrics.phase_seconds, self.verb, self.clock).lap
+        started = self.effects.clock()
+        lap = Stopwatch(self.effects.metrics.phase_seconds, self.verb, self.effects.clock).lap
         try:
             body = await read_body(request, self.max_bytes)
             lap("read")
+            if (forwarded := await self._of_leader(request, body)) is not None:
+                return Response(forwarded, media_type="application/json")
             reply = await self.answer(body, lap)
             lap("reply")
         except ClientDisconnect:  # the client has closed the connection
@@ -106,8 +123,16 @@ class VerbCall:
         self._observe(CallOutcome.ANSWERED, started)
         return Response(reply, media_type="application/json")
 
+    async def _of_leader(self, request: Request, body: bytes) -> bytes | None:
+        """The reply of the leader; None: this process answers."""
+        leader, path = self.effects.lifecycle.leader, request.scope["path"]
+        if leader is None or not leader.takes(path) or PASSED_ON in request.headers:
+            return None
+        return await leader.answer(path, body)
+
     def _observe(self, outcome: CallOutcome, started: float) -> None:
-        self.metrics.verb_seconds.labels(self.verb, outcome.value).observe(self.clock() - started)
+        seconds = self.effects.clock() - started
+        self.effects.metrics.verb_seconds.labels(self.verb, outcome.value).observe(seconds)
 
     def _log(self, failure: CallFailure, error: Exception) -> None:
         """Log why the call failed. A call over a limit is a metric only."""
@@ -134,34 +159,15 @@ def _failure(error: Exception) -> CallFailure:
             return CallFailure(CallOutcome.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR, DEFECT)
 
 
-FILTER: Final = "/scheduler/filter"
-PRIORITIZE: Final = "/scheduler/prioritize"
-BIND: Final = "/scheduler/bind"
-
-
 class SchedulerEndpoints:
     """One endpoint for each verb. *max_bytes*: limit of a body; *max_binding_bytes*: limit of a body of bind."""
 
-    def __init__(
-        self,
-        scheduling: Scheduling,
-        metrics: Metrics,
-        *,
-        max_bytes: int,
-        max_binding_bytes: int,
-        clock: Callable[[], float],
-    ) -> None:
-        self._scheduling, self._binds = scheduling, metrics.binds
-        call = partial(VerbCall, metrics=metrics, clock=clock, max_bytes=max_bytes)
-        self.filter_: Final = call(verb="filter", answer=self._filter, failed=_not_filtered).run
-        self.prioritize: Final = call(verb="prioritize", answer=self._prioritize, failed=_not_prioritized).run
-        self.bind: Final = call(verb="bind", answer=self._bind, failed=self._not_bound, max_bytes=max_binding_bytes).run
-        self.frequent: Final = (
-            Route(FILTER, self.filter_, methods=["POST"]),
-            Route(PRIORITIZE, self.prioritize, methods=["POST"]),
-            Route(BIND, self.bind, methods=["POST"]),
-        )
-        """Routes that kube-scheduler calls for every pod, without FastAPI's handling of a request."""
+    def __init__(self, scheduling: Scheduling, effects: CallEffects, *, max_bytes: int, max_binding_bytes: int) -> None:
+        self._scheduling, self._binds = scheduling, effects.metrics.binds
+        call = partial(VerbCall, effects=effects)
+        self.filter_: Final = call("filter", self._filter, max_bytes, failed=_not_filtered).run
+        self.prioritize: Final = call("prioritize", self._prioritize, max_bytes, failed=_not_prioritized).run
+        self.bind: Final = call("bind", self._bind, max_binding_bytes, failed=self._not_bound).run
 
     async def _filter(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body)
@@ -201,7 +207,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
     """POST /scheduler/filter, /scheduler/prioritize and /scheduler/bind."""
     router = APIRouter(tags=["scheduler"], default_response_class=Response)
     router.post(
-        FILTER,
+        "/scheduler/filter",
         name="filter",
         description="The extender's `filterVerb`. Always status 200; if the call failed, the reason is in `Error`.",
         responses={200: described(ExtenderFilterResult)},
@@ -209,7 +215,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         summary="Which candidates would admit the pod",
     )(endpoints.filter_)
     router.post(
-        PRIORITIZE,
+        "/scheduler/prioritize",
         name="prioritize",
         description="The extender's `prioritizeVerb`. A failed call gets a status other than 200.",
         responses={
@@ -225,7 +231,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         summary="Score each candidate, 0 to 10",
     )(endpoints.prioritize)
     router.post(
-        BIND,
+        "/scheduler/bind",
         name="bind",
         description="The extender's `bindVerb`. Always status 200; if the pod was not bound, the reason is in `Error`.",
         responses={200: described(ExtenderBindingResult)},

@@ -1,8 +1,11 @@
 """Whether the service is shutting down and whether it leads. Read by /readyz and by the forwarding of calls. A leaf."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+PASSED_ON: Final = "X-Numa-Extender-Passed-On"
+"""The header of a call that another process has forwarded. This process answers it, leader or not."""
 
 
 class LeaderCalls(Protocol):
@@ -11,7 +14,7 @@ class LeaderCalls(Protocol):
     def takes(self, path: str) -> bool:
         """Whether a call to *path* must be forwarded now."""
 
-    async def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
+    async def answer(self, path: str, body: bytes) -> bytes | None:
         """The leader's reply, within a limited time. None if there was none."""
 
 

@@ -10,6 +10,7 @@ Rules of this file
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from itertools import product
@@ -148,6 +149,7 @@ class Metrics:
 
     def _counter(self, name: str, labels: Sequence[str] = (), **known: Iterable[str]) -> Counter:
         family = Counter(f"numa_extender_{name}", TEXTS[name], labels or [*known], registry=self.registry)
+        family.labels = cache(family.labels)  # type: ignore[method-assign]
         for values in product(*known.values()) if known else ():
             family.labels(*values)
         return family
@@ -156,7 +158,9 @@ class Metrics:
         return Gauge(f"numa_extender_{name}", TEXTS[name], labels, registry=self.registry)
 
     def _histogram(self, name: str, labels: Sequence[str], buckets: Sequence[float] = _SECONDS) -> Histogram:
-        return Histogram(f"numa_extender_{name}", TEXTS[name], labels, registry=self.registry, buckets=buckets)
+        family = Histogram(f"numa_extender_{name}", TEXTS[name], labels, registry=self.registry, buckets=buckets)
+        family.labels = cache(family.labels)  # type: ignore[method-assign]
+        return family
 
 
 class Stopwatch:

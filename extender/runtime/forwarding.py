@@ -24,18 +24,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import urllib3
-from fastapi import Response
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from urllib3.exceptions import HTTPError
 
 from extender.config.settings import Settings
-from extender.observability.lifecycle import Lifecycle
+from extender.observability.lifecycle import PASSED_ON
 from extender.observability.logs import REQUEST_ID, FaultLog
 
 LOG: Final = logging.getLogger(__name__)
-PASSED_ON: Final = "X-Numa-Extender-Passed-On"
-KEPT: Final = ("content-type", "content-encoding")
 CONNECT_SECONDS: Final = 0.5
 PAUSE_SECONDS: Final = 1.0
 AT_ONCE: Final = 32
@@ -64,9 +59,9 @@ class Leader:
         """Whether a call to *path* must be forwarded now."""
         return path in self._seconds and bool(self._url()) and self._clock() >= self._again_at
 
-    async def answer(self, path: str, headers: Mapping[str, str], body: bytes) -> bytes | None:
+    async def answer(self, path: str, body: bytes) -> bytes | None:
         """The leader's reply. None if there was none."""
-        headers = {**headers, PASSED_ON: "1", "X-Request-Id": REQUEST_ID.get()}
+        headers = {"Content-Type": "application/json", PASSED_ON: "1", "X-Request-Id": REQUEST_ID.get()}
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._call, path, headers, body)
 
     def close(self) -> None:
@@ -138,55 +133,3 @@ class Leader:
     def _forget(self) -> None:
         with self._lock:
             self._pool = None
-
-
-class PassingOn:
-    """Forwards the scheduler's calls if another process leads, and passes all others to *app*. ASGI."""
-
-    def __init__(self, app: ASGIApp, *, lifecycle: Lifecycle, max_bytes: int) -> None:
-        self._app, self._lifecycle, self._max_bytes = app, lifecycle, max_bytes
-
-    async def __call__(self, asgi: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        leader = self._lifecycle.leader
-        if leader is None or asgi["type"] != "http" or asgi["method"] != "POST" or not leader.takes(asgi["path"]):
-            await self._app(asgi, receive, send)
-            return
-        headers = Headers(scope=asgi)
-        if PASSED_ON in headers:
-            await self._app(asgi, receive, send)
-            return
-        read = await _read(receive, self._max_bytes)
-        whole = not read[-1].get("more_body", False) and read[-1]["type"] == "http.request"
-        answer = None
-        if whole:
-            body = b"".join(message.get("body", b"") for message in read)
-            kept = {name: headers[name] for name in KEPT if name in headers}
-            answer = await leader.answer(asgi["path"], kept, body)
-        if answer is None:
-            await self._app(asgi, _replayed(read, receive), send)
-            return
-        await Response(answer, media_type="application/json")(asgi, receive, send)
-
-
-async def _read(receive: Receive, max_bytes: int) -> list[Message]:
-    """The messages of the body. Incomplete if it exceeds *max_bytes* or the client disconnects."""
-    messages: list[Message] = []
-    size = 0
-    while True:
-        message = await receive()
-        messages.append(message)
-        size += len(message.get("body", b""))
-        if message["type"] != "http.request" or not message.get("more_body", False) or size > max_bytes:
-            return messages
-
-
-def _replayed(messages: list[Message], receive: Receive) -> Receive:
-    """A `receive` that returns *messages* first."""
-    left = iter(messages)
-
-    async def again() -> Message:
-        message = next(left, None)
-        return await receive() if message is None else message
-
-    return again

@@ -15,8 +15,7 @@ from extender.kube.client import Requester
 from extender.kube.reviews import Reviews, ReviewSettings
 from extender.observability.metrics import Metrics
 from extender.transport.certificates import CertificateFiles, Certificates
-from extender.transport.protocol import ConnectionTimeouts, make_protocol
-from extender.transport.server import Server, TLSListener
+from extender.transport.server import Server
 
 LOG: Final = logging.getLogger(__name__)
 ACCEPTED_SECONDS: Final = 120.0
@@ -49,16 +48,10 @@ def make_server(settings: Settings, app: FastAPI) -> Server:
         CertificateError: TLS is configured, and its files do not work.
     """
     service: Service = app.state.service
-    patience = ConnectionTimeouts(
-        head_seconds=settings.head_seconds,
-        body_seconds=settings.body_seconds,
-        answer_seconds=settings.answer_seconds,
-    )
     config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
-        http=make_protocol(patience, service.metrics),  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
         server_header=False,
@@ -71,22 +64,17 @@ def make_server(settings: Settings, app: FastAPI) -> Server:
         LOG.warning(
             "INSECURE: every caller that can connect to %s may do everything, without encryption", settings.host
         )
+    certificates = None
+    if settings.tls_cert_file is not None and settings.tls_key_file is not None:
+        files = CertificateFiles(
+            certificate=settings.tls_cert_file, key=settings.tls_key_file, client_ca=settings.tls_client_ca_file
+        )
+        certificates = Certificates(files, service.metrics)
     return Server(
         config,
+        settings,
         service.lifecycle,
         service.metrics,
-        tls=_tls(settings, service),
-        drain_seconds=settings.drain_seconds,
-        handshake_seconds=settings.head_seconds,
-        max_connections=settings.max_connections,
+        certificates=certificates,
+        begin_short=app.state.short_way.begin,
     )
-
-
-def _tls(settings: Settings, service: Service) -> TLSListener | None:
-    if settings.tls_cert_file is None or settings.tls_key_file is None:
-        return None
-    files = CertificateFiles(
-        certificate=settings.tls_cert_file, key=settings.tls_key_file, client_ca=settings.tls_client_ca_file
-    )
-    certificates = Certificates(files, service.metrics)
-    return TLSListener(host=settings.tls_host, port=settings.tls_port, certificates=certificates)

@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any, Final
@@ -21,48 +20,39 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
+from extender.config.settings import Settings
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
 from extender.transport.accepting import Listener, bind, room_for_files
 from extender.transport.certificates import Certificates
 from extender.transport.handshakes import Handshakes
 from extender.transport.places import ConnectionSlots, Place
-from extender.transport.protocol import SWEEP_SECONDS, BoundedProtocol, sweep
+from extender.transport.protocol import SWEEP_SECONDS, BeginShort, BoundedProtocol, sweep
 
 LOG: Final = logging.getLogger(__name__)
 _TICKS_PER_SECOND: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TLSListener:
-    """Where to listen with TLS. *port* 0: any free port."""
-
-    host: str
-    port: int
-    certificates: Certificates
-
-
 class Server(uvicorn.Server):
     """uvicorn with a second listener, a drain, a limit on connections, and deadlines for clients.
 
-    *handshake_seconds*: from `accept` to the end of a TLS handshake.
+    *certificates*: listen with TLS too. *begin_short*: takes calls that need no ASGI.
     """
 
     def __init__(
         self,
         config: uvicorn.Config,
+        settings: Settings,
         lifecycle: Lifecycle,
         metrics: Metrics,
         *,
-        tls: TLSListener | None,
-        drain_seconds: float,
-        handshake_seconds: float,
-        max_connections: int,
+        certificates: Certificates | None,
+        begin_short: BeginShort,
     ) -> None:
         super().__init__(config)
-        self._lifecycle, self._metrics, self._tls = lifecycle, metrics, tls
-        self._drain_seconds, self._handshake_seconds = drain_seconds, handshake_seconds
-        self._places: Final = ConnectionSlots(max_connections)
+        self._settings, self._lifecycle, self._metrics = settings, lifecycle, metrics
+        self._certificates, self._begin_short = certificates, begin_short
+        self._places: Final = ConnectionSlots(settings.max_connections)
         self._handshakes: Handshakes | None = None
         self._connecting: set[asyncio.Task[None]] = set()
         self._drained_at = float("inf")
@@ -81,19 +71,19 @@ class Server(uvicorn.Server):
         listeners.extend(Listener(each, self._welcome, self._places, self._metrics) for each in plain)
         if sockets is None:
             self._log_started_message(plain)
-        if self._tls is not None:
+        if self._certificates is not None:
             self._handshakes = Handshakes(
-                self._tls.certificates.context,
+                self._certificates.context,
                 self._protocol,
                 self._places,
                 self._metrics,
-                seconds=self._handshake_seconds,
+                seconds=self._settings.head_seconds,
             )
-            secure = await self._bind(self._tls.host, self._tls.port)
+            secure = await self._bind(self._settings.tls_host, self._settings.tls_port)
             welcome = self._handshakes.welcome
             listeners.extend(Listener(each, welcome, self._places, self._metrics) for each in secure)
             self.tls_port = listeners[-1].port
-            LOG.info("listening with TLS host=%s port=%d", self._tls.host, self.tls_port)
+            LOG.info("listening with TLS host=%s port=%d", self._settings.tls_host, self.tls_port)
         self.started = True
 
     async def _bind(self, host: str, port: int) -> list[socket.socket]:
@@ -146,10 +136,10 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Handle a signal. The first SIGTERM starts the drain."""
-        if sig == signal.SIGTERM and not self._lifecycle.draining and self._drain_seconds > 0:
+        if sig == signal.SIGTERM and not self._lifecycle.draining and self._settings.drain_seconds > 0:
             self._captured_signals.append(sig)
             self._lifecycle.draining = True
-            self._drained_at = time.monotonic() + self._drain_seconds
+            self._drained_at = time.monotonic() + self._settings.drain_seconds
             return
         self._lifecycle.draining = True
         super().handle_exit(sig, frame)
@@ -166,12 +156,13 @@ class Server(uvicorn.Server):
             self._handshakes.sweep(now)
 
     def _protocol(self, place: Place) -> BoundedProtocol:
-        make: Any = self.config.http_protocol_class
-        protocol: BoundedProtocol = make(
-            places=self._places,
-            place=place,
+        return BoundedProtocol(
+            self._settings,
+            self._metrics,
+            self._places,
+            place,
+            self._begin_short,
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,
         )
-        return protocol

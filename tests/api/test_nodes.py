@@ -7,9 +7,13 @@ from typing import Any
 
 import httpx
 import orjson
+import pytest
+from fastapi import Request
 from starlette.testclient import TestClient
 
 from extender.api.nodes.models import NodeDetail, NodeSummary
+from extender.api.reports import ReportEndpoints
+from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.identity import EVERYTHING
@@ -205,3 +209,21 @@ def test_one_report_of_a_node_is_read_at_a_time_and_other_nodes_do_not_wait_for_
     assert statuses == [200, 200, 200]
     assert (refused["status"], retry_after) == (429, "1")
     assert "a report of the node is being read" in refused["detail"]
+
+
+def test_a_report_gives_way_before_it_is_read_and_before_it_counts(client: TestClient, service: Service) -> None:
+    """A call that has arrived meanwhile waits for a part of a report only."""
+    assert _put(client, report_of(NODE))[0] == 200
+    body = orjson.dumps(report_of(NODE, sequence=2))
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    work = ReportEndpoints(service).put_report("node-a", Request({"type": "http", "headers": []}, receive))
+    assert [work.send(None), work.send(None)] == [None, None]
+    record = service.known.nodes.get("node-a")
+    assert record is not None
+    assert record.observation.sequence == 1
+    with pytest.raises(StopIteration) as done:
+        work.send(None)
+    assert done.value.value.status_code == 200

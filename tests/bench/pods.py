@@ -6,7 +6,7 @@ Four processes: the fake API server, our extender, `echo_extender`, and this one
 and exporters. Each pod of ours is filtered over all nodes, prioritized and bound; its kubelet admits it and says so in
 the pod's status, its exporter reports before and after, and when the cluster is as full as it began, another pod is
 deleted and its node reports again. The echo extender gets the same three calls about a pod of its own: it has no watch
-and no reports, so its cost is what transport, JSON and the write of the binding cost.
+and no reports, so its cost is what the protocol, JSON and the write of the binding cost.
 
 Figures: CPU of the extender's process a pod, and how long the scheduler waited for each call. `--profile`: which
 functions on our event loop take longest (the figures are then those of a profiled process).

@@ -23,7 +23,6 @@ CORE = (
     "tests/features/without_features.py",
     "tests/scheduling/test_feasibility.py",
     "tests/scheduling/test_reservation.py",
-    "tests/api/test_fast_path.py",
 )
 """The tests of the core that run without any feature."""
 ON: Mapping[str, Mapping[str, Any]] = {

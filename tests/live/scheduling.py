@@ -130,7 +130,7 @@ class Extender(Program):
 
     @contextmanager
     def echo(self) -> Iterator["Echo"]:
-        """An extender that only answers, with the same rights, see `tests.live.echo`."""
+        """An extender that only answers, with the same rights, see `tests.bench.echo_extender`."""
         with Echo(self.environment["NUMA_EXTENDER_KUBECONFIG"], self.log.with_name("echo.log")) as echo:
             until(echo.listens, 30, "the echo listens", program=echo)
             yield echo
@@ -173,7 +173,7 @@ class Echo(Program):
     def __init__(self, kubeconfig: str, log: Path) -> None:
         self._port = reserve_port()
         self.url = f"http://127.0.0.1:{self._port}"
-        super().__init__("echo", [sys.executable, "-m", "tests.live.echo", str(self._port), kubeconfig], log)
+        super().__init__("echo", [sys.executable, "-m", "tests.bench.echo_extender", str(self._port), kubeconfig], log)
 
     def listens(self) -> bool:
         """Whether it takes connections."""

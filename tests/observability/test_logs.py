@@ -6,7 +6,7 @@ import sys
 import orjson
 import pytest
 
-from extender.api.access.request_log import _request_id
+from extender.api.access.middleware import request_id_of
 from extender.observability.logs import REQUEST_ID, FaultLog, FewWarnings, JSONFormatter, TextFormatter
 
 
@@ -22,15 +22,15 @@ def record(message: str, *arguments: object, failed: bool = False) -> logging.Lo
 
 @pytest.mark.parametrize("proposed", ["a", "0123-abc_.:/+=", "x" * 128])
 def test_a_plain_id_of_the_caller_is_taken_over(proposed: str) -> None:
-    assert _request_id(proposed) == proposed
+    assert request_id_of(proposed) == proposed
 
 
 @pytest.mark.parametrize("proposed", [None, "", "x" * 129, "a b", "a\nb", 'a"b', "é", "a\x00"])
 def test_any_other_is_replaced(proposed: str | None) -> None:
-    first, second = _request_id(proposed), _request_id(proposed)
+    first, second = request_id_of(proposed), request_id_of(proposed)
 
     assert first != second
-    assert _request_id(first) == first
+    assert request_id_of(first) == first
 
 
 def test_text_is_one_line_whatever_was_sent() -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import trustme
 
-from extender.api.access.middleware import AccessMiddleware
+from extender.api.access.middleware import AccessControl
 from extender.config.settings import Settings
 from extender.identity import Peer
 from extender.observability.metrics import Metrics
@@ -179,7 +179,7 @@ def test_a_certificate_counts_until_it_ends_not_until_its_connection_closes(
     own: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = [0.0]
-    defaults = AccessMiddleware.__init__.__kwdefaults__
+    defaults = AccessControl.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "wall", lambda: time.time() + later[0])
     settings = Settings(port=0, drain_seconds=0, loopback_scopes=frozenset(), **own.settings)

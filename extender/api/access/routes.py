@@ -46,10 +46,6 @@ _COMPILED: Final = tuple(
 )
 
 
-class UnlistedRouteError(Exception):
-    """No row of the table allows this method for this path."""
-
-
 class Need(NamedTuple):
     """`scope` None: none is needed. `node_name`: the node that the caller must be; None: not limited to a node."""
 
@@ -57,12 +53,8 @@ class Need(NamedTuple):
     node_name: str | None = None
 
 
-def need_of(method: str, path: str) -> Need:
-    """The scope that a request needs.
-
-    Raises:
-        UnlistedRouteError: the table has no row for it.
-    """
+def need_of(method: str, path: str) -> Need | None:
+    """The scope that a request needs. None: no row of the table allows this method for this path."""
     method = "GET" if method == "HEAD" else method
     for row, pattern, prefix in _COMPILED:
         if row.method != method:
@@ -72,4 +64,4 @@ def need_of(method: str, path: str) -> Need:
                 return Need(row.scope)
         elif found := pattern.match(path):
             return Need(row.scope, found.groupdict().get("name"))
-    raise UnlistedRouteError(f"{method} is not allowed for this path")
+    return None

@@ -76,67 +76,54 @@ def replies_with(reply: type, *problems: HTTPStatus, links: Mapping[str, object]
 
 def install(app: FastAPI) -> None:
     """Make *app* report every error as a problem."""
-    for kind, handler in (
-        (WireError, _wire_error),
-        *((kind, _plain) for kind in _STATUSES),
-        (QuestionError, _question),
-        (RequestValidationError, _validation),
-        (HTTPException, _http),
-        (Exception, _internal),
-    ):
-        app.add_exception_handler(kind, handler)
+    kinds: tuple[type[Exception], ...] = (
+        WireError, *_STATUSES, QuestionError, RequestValidationError, HTTPException, Exception,
+    )  # fmt: skip
+    for kind in kinds:
+        app.add_exception_handler(kind, _answer)
 
 
-async def _wire_error(_request: Request, error: Exception) -> Response:
-    if isinstance(error, NotJSONError | NotYAMLError):
-        return problem(HTTPStatus.BAD_REQUEST, error.reason)
-    if isinstance(error, EncodingError):
-        response = problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, error.reason)
-        response.headers["accept-encoding"] = "gzip"
-        return response
-    if isinstance(error, WireError):
-        return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field)
-    raise error
-
-
-async def _plain(_request: Request, error: Exception) -> Response:
-    return problem(_STATUSES[type(error)], str(error))
-
-
-async def _question(_request: Request, error: Exception) -> Response:
-    if not isinstance(error, QuestionError):
-        raise error
-    document = question_problem(error)
-    response = problem(HTTPStatus(document.status), document.detail)
-    if isinstance(error, BusyError):
-        response.headers["Retry-After"] = str(error.retry_after_seconds)
-    elif isinstance(error, WorkerDiedError):
-        response.headers["Retry-After"] = "1"
+def problem_of(error: Exception, method: str, path: str) -> Response:
+    """The reply to a request that *error* has ended. A defect is logged."""
+    match error:
+        case NotJSONError() | NotYAMLError():
+            return problem(HTTPStatus.BAD_REQUEST, error.reason)
+        case EncodingError():
+            response = problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, error.reason)
+            response.headers["accept-encoding"] = "gzip"
+        case WireError():
+            return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field)
+        case QuestionError():
+            document = question_problem(error)
+            response = problem(HTTPStatus(document.status), document.detail)
+            if isinstance(error, BusyError):
+                response.headers["Retry-After"] = str(error.retry_after_seconds)
+            elif isinstance(error, WorkerDiedError):
+                response.headers["Retry-After"] = "1"
+        case RequestValidationError():
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            return problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"{field}: {first['msg']}", field)
+        case HTTPException():
+            return _http_problem(error, method, path)
+        case _ if (status := _STATUSES.get(type(error))) is not None:
+            return problem(status, str(error))
+        case _:
+            LOG.error("internal error method=%s path=%s", method, path, exc_info=error)
+            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log of the service")
     return response
 
 
-async def _validation(_request: Request, error: Exception) -> Response:
-    if not isinstance(error, RequestValidationError):
-        raise error
-    first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
-    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"{path}: {first['msg']}", path)
-
-
-async def _http(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
-    headers = error.headers or {}
-    detail = str(error.detail)
+def _http_problem(error: HTTPException, method: str, path: str) -> Response:
+    headers, detail = error.headers or {}, str(error.detail)
     if detail == HTTPStatus.NOT_FOUND.phrase:
-        detail = f"there is no route {shown(request.url.path)}; /docs lists the routes"
+        detail = f"there is no route {shown(path)}; /docs lists the routes"
     elif detail == HTTPStatus.METHOD_NOT_ALLOWED.phrase:
-        detail = f"the route does not take {request.method}; use {headers.get('Allow', 'another method')}"
+        detail = f"the route does not take {method}; use {headers.get('Allow', 'another method')}"
     response = problem(HTTPStatus(error.status_code), detail)
     response.headers.update(headers)
     return response
 
 
-async def _internal(request: Request, error: Exception) -> Response:
-    LOG.error("internal error method=%s path=%s", request.method, request.url.path, exc_info=error)
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log of the service")
+async def _answer(request: Request, error: Exception) -> Response:
+    return problem_of(error, request.method, request.url.path)

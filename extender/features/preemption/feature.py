@@ -36,14 +36,8 @@ class PreemptionFeature(ConnectedFeature):
     def routers(self) -> Iterable[APIRouter]:
         """POST /scheduler/preempt."""
         router = APIRouter(prefix="/scheduler", tags=["scheduler"], default_response_class=Response)
-        call = VerbCall(
-            verb="preempt",
-            answer=self._answer,
-            max_bytes=self.service.settings.max_scheduler_body_bytes,
-            metrics=self.service.metrics,
-            clock=self.service.clock,
-            failed=None,
-        )
+        most = self.service.settings.max_scheduler_body_bytes
+        call = VerbCall("preempt", self._answer, most, failed=None, effects=self.service)
         router.post(
             "/preempt",
             name="preempt",
