@@ -11,11 +11,7 @@ from typing import Final
 
 from extender.cluster.pods import KnownPod
 from extender.kubelet.verdict import Certainty
-<<<<<<< HEAD
-from extender.replay.pod import Demand
-=======
 from extender.replay.alignment_demand import Demand
->>>>>>> 5e7fdc5e (Filter and report enter fewer files: objectors are asked only with grounds; shapes and judgements, errors of the kubelet, admission outcomes are one thing each)
 from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.judgement import Judgement

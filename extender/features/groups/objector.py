@@ -41,10 +41,7 @@ from extender.scheduling.binder import (
     PodBound,
 )
 from extender.scheduling.cache import NodeAnswers
-<<<<<<< HEAD
-=======
 from extender.scheduling.judgement import PodShape
->>>>>>> 5e7fdc5e (Filter and report enter fewer files: objectors are asked only with grounds; shapes and judgements, errors of the kubelet, admission outcomes are one thing each)
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objection, Objector, refuse_all
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import MAX_RESTING

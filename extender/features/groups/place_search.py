@@ -25,10 +25,7 @@ from extender.features.groups.planner import ONE_A_NODE, GangPlan, PlannedNode, 
 from extender.features.groups.record import GroupRecord, HeldPlace, HeldPlan, Key, Member
 from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.cached_judge import CachedJudge, NotReadyError
-<<<<<<< HEAD
-=======
 from extender.scheduling.judgement import PodShape
->>>>>>> 5e7fdc5e (Filter and report enter fewer files: objectors are asked only with grounds; shapes and judgements, errors of the kubelet, admission outcomes are one thing each)
 from extender.scheduling.objections import Filtered
 from extender.scheduling.reasons import RefusalReason
 
