@@ -234,8 +234,8 @@ def make_app(service: Service) -> FastAPI:
         lifespan=lifespan,
         generate_unique_id_function=lambda route: route.name.strip("_"),
     )
-    most, most_others = service.settings.max_scheduler_body_bytes, service.settings.max_body_bytes
-    verbs = SchedulerEndpoints(service.scheduling, service, max_bytes=most, max_binding_bytes=most_others)
+    most = service.settings.max_scheduler_body_bytes, service.settings.max_body_bytes
+    verbs = SchedulerEndpoints(service.scheduling, service.metrics, service.clock, service.lifecycle, most)
     calls = [scheduler_router(verbs), reports_router(ReportEndpoints(service))]
     features = list(chain.from_iterable(feature.routers() for feature in service.features))
     routers = (make(service) for make in (nodes_router, map_router, audit_router, ops_router))

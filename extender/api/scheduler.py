@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
@@ -46,6 +46,7 @@ from extender.wire.scheduler import (
 LOG: Final = logging.getLogger(__name__)
 LOG.addFilter(FewWarnings())  # when the service is overloaded, every call would log the same warning
 DEFECT: Final = "internal error; see the log of the service"
+Clock = Callable[[], float]
 Lap = Callable[[str], None]
 """Ends the phase of the call that it names."""
 
@@ -70,40 +71,26 @@ class CallFailure:
     field: str | None = None
 
 
-class CallEffects(Protocol):
-    """What calls of every verb need of the service."""
-
-    @property
-    def clock(self) -> Callable[[], float]:
-        """Seconds of a monotonic clock."""
-
-    @property
-    def lifecycle(self) -> Lifecycle:
-        """Knows the leader, if that is another process."""
-
-    @property
-    def metrics(self) -> Metrics:
-        """The metrics of calls."""
-
-
 @dataclass(frozen=True, slots=True)
 class VerbCall:
     """How calls of one verb run.
 
     `answer` turns the body of a request into the body of its reply. `max_bytes` is the largest body. `failed`: makes
-    the reply to a call that failed; None: the error handlers of the app do.
+    the reply to a call that failed; None: the error handlers of the app do. `clock`: seconds of a monotonic clock.
     """
 
     verb: str
     answer: Callable[[bytes, Lap], Awaitable[bytes]]
     max_bytes: int
     failed: Callable[[CallFailure], Response] | None
-    effects: CallEffects
+    metrics: Metrics
+    clock: Clock
+    lifecycle: Lifecycle
 
     async def run(self, request: Request) -> Response:
         """The response to *request*."""
-        started = self.effects.clock()
-        lap = Stopwatch(self.effects.metrics.phase_seconds, self.verb, self.effects.clock).lap
+        started = self.clock()
+        lap = Stopwatch(self.metrics.phase_seconds, self.verb, self.clock).lap
         try:
             body = await read_body(request, self.max_bytes)
             lap("read")
@@ -125,14 +112,14 @@ class VerbCall:
 
     async def _of_leader(self, request: Request, body: bytes) -> bytes | None:
         """The reply of the leader; None: this process answers."""
-        leader, path = self.effects.lifecycle.leader, request.scope["path"]
+        leader, path = self.lifecycle.leader, request.scope["path"]
         if leader is None or not leader.takes(path) or PASSED_ON in request.headers:
             return None
         return await leader.answer(path, body)
 
     def _observe(self, outcome: CallOutcome, started: float) -> None:
-        seconds = self.effects.clock() - started
-        self.effects.metrics.verb_seconds.labels(self.verb, outcome.value).observe(seconds)
+        seconds = self.clock() - started
+        self.metrics.verb_seconds.labels(self.verb, outcome.value).observe(seconds)
 
     def _log(self, failure: CallFailure, error: Exception) -> None:
         """Log why the call failed. A call over a limit is a metric only."""
@@ -160,14 +147,16 @@ def _failure(error: Exception) -> CallFailure:
 
 
 class SchedulerEndpoints:
-    """One endpoint for each verb. *max_bytes*: limit of a body; *max_binding_bytes*: limit of a body of bind."""
+    """One endpoint for each verb. *max_bytes*: limits of a body, and of a body of bind."""
 
-    def __init__(self, scheduling: Scheduling, effects: CallEffects, *, max_bytes: int, max_binding_bytes: int) -> None:
-        self._scheduling, self._binds = scheduling, effects.metrics.binds
-        call = partial(VerbCall, effects=effects)
-        self.filter_: Final = call("filter", self._filter, max_bytes, failed=_not_filtered).run
-        self.prioritize: Final = call("prioritize", self._prioritize, max_bytes, failed=_not_prioritized).run
-        self.bind: Final = call("bind", self._bind, max_binding_bytes, failed=self._not_bound).run
+    def __init__(
+        self, scheduling: Scheduling, metrics: Metrics, clock: Clock, lifecycle: Lifecycle, max_bytes: tuple[int, int]
+    ) -> None:
+        self._scheduling, self._binds = scheduling, metrics.binds
+        call, (most, most_binding) = partial(VerbCall, metrics=metrics, clock=clock, lifecycle=lifecycle), max_bytes
+        self.filter_: Final = call("filter", self._filter, most, failed=_not_filtered).run
+        self.prioritize: Final = call("prioritize", self._prioritize, most, failed=_not_prioritized).run
+        self.bind: Final = call("bind", self._bind, most_binding, failed=self._not_bound).run
 
     async def _filter(self, body: bytes, lap: Lap) -> bytes:
         args = parse_args(body)

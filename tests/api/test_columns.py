@@ -51,7 +51,7 @@ class World:
         settings = Settings(warm_up_seconds=60, filter_seconds=MUCH_TIME)
         self.service = make_service(settings, self.clock, offload=self._elsewhere)
         self.calls_of = SchedulerEndpoints(
-            self.service.scheduling, self.service, max_bytes=1 << 20, max_binding_bytes=0
+            self.service.scheduling, self.service.metrics, self.service.clock, self.service.lifecycle, (1 << 20, 0)
         )
         self.sequence = self.calls = 0
         self.predicted: dict[str, dict[str, Judgement]] = {}
@@ -205,7 +205,9 @@ def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() 
         return work(*args)
 
     service = make_service(Settings(), clock, offload=elsewhere)
-    filter_ = SchedulerEndpoints(service.scheduling, service, max_bytes=1 << 20, max_binding_bytes=0).filter_
+    filter_ = SchedulerEndpoints(
+        service.scheduling, service.metrics, service.clock, service.lifecycle, (1 << 20, 0)
+    ).filter_
     for i in range(3):
         service.known.nodes.observe(_report(f"n{i}", i, 1), clock())
 

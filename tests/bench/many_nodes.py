@@ -66,7 +66,11 @@ class Cluster:
         )
         self.reports = ReportEndpoints(self.service)
         self.calls = SchedulerEndpoints(
-            self.service.scheduling, self.service, max_bytes=1 << 30, max_binding_bytes=1 << 20
+            self.service.scheduling,
+            self.service.metrics,
+            self.service.clock,
+            self.service.lifecycle,
+            (1 << 30, 1 << 20),
         )
         self.app = make_app(self.service)
         self.names: list[str] = []

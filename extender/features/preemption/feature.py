@@ -36,8 +36,8 @@ class PreemptionFeature(ConnectedFeature):
     def routers(self) -> Iterable[APIRouter]:
         """POST /scheduler/preempt."""
         router = APIRouter(prefix="/scheduler", tags=["scheduler"], default_response_class=Response)
-        most = self.service.settings.max_scheduler_body_bytes
-        call = VerbCall("preempt", self._answer, most, failed=None, effects=self.service)
+        service, most = self.service, self.service.settings.max_scheduler_body_bytes
+        call = VerbCall("preempt", self._answer, most, None, service.metrics, service.clock, service.lifecycle)
         router.post(
             "/preempt",
             name="preempt",
