@@ -28,6 +28,11 @@ def parse_units(text: str) -> int:
     return _scaled(text, 1)
 
 
+def parse_nano(text: str) -> int:
+    """Read a quantity as billionths, rounded up ("2" is 2,000,000,000). Kubernetes keeps no more. Raises ValueError."""
+    return _scaled(text, 10**9)
+
+
 def format_milli(milli: int) -> str:
     """Write thousandths as a quantity: "2", "1500m"."""
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"

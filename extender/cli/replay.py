@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from extender.cli.recordings import Replay, Replayed, check_files, read_scenarios, replay_files
+from extender.cli.replay_dra import DRA, DRA_CPU
 from extender.cli.replay_nri import nri_replay
 from extender.conformance.agreement import COUNTED, check
 from extender.conformance.scenario import Admission, KubeletCrashError, run
@@ -25,22 +26,23 @@ from extender.wire.verdicts import verdict_to_json
 @click.option("--check", "is_check", is_flag=True, help="Compare with the recorded answers of the scenarios.")
 @click.option(
     "--policy",
-    type=click.Choice(("kubelet", "nri-topology-aware")),
+    type=click.Choice(("kubelet", "nri-topology-aware", "dra", "dra-cpu")),
     default="kubelet",
     show_default=True,
-    help="Replay the decisions of the kubelet, or of the NRI plugin.",
+    help="Replay the kubelet, the NRI plugin, kube-scheduler's DRA allocator, or dra-driver-cpu.",
 )
 @click.option("--machines", metavar="FILE", help="Machine snapshots, as JSON or .xz; required for nri-topology-aware.")
 def replay(files: tuple[str, ...], *, is_check: bool, policy: str, machines: str | None) -> None:
     """Replay scenarios: one JSON object in each line, also in .xz files. No FILE or - is standard input.
 
-    Prints one line of JSON for each scenario, with the answer of the kubelet, or of the policy, to each step. With
-    --check, prints a comparison with the recorded answers and the first differences, and exits with 1 if there are any.
+    Prints one line of JSON for each scenario, with the answer of the kubelet, or of the policy, to each step. For dra,
+    a line has the objects of a cluster and the claims to allocate; the answer is for each node. With --check, prints
+    a comparison with the recorded answers and the first differences, and exits with 1 if there are any.
     """
     if (machines is not None) != (policy == "nri-topology-aware"):
         raise click.UsageError("--policy nri-topology-aware needs --machines, and only this policy uses it")
     try:
-        policy_replay = _KUBELET if machines is None else nri_replay(machines)
+        policy_replay = nri_replay(machines) if machines is not None else _REPLAYS[policy]
         if is_check:
             sys.exit(check_files(policy_replay, files or ("-",)))
         replay_files(policy_replay, files or ("-",))
@@ -75,4 +77,8 @@ def _step(admission: Admission) -> dict[str, object]:
     return result
 
 
-_KUBELET: Final = Replay(_scenarios, "Agreement with the recorded kubelets", ("file", "kubelet"), COUNTED)
+_REPLAYS: Final = {
+    "kubelet": Replay(_scenarios, "Agreement with the recorded kubelets", ("file", "kubelet"), COUNTED),
+    "dra": DRA,
+    "dra-cpu": DRA_CPU,
+}

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 from extender.questions.node_context import NodeContext, Taint
 from extender.scheduling.node_totals import format_milli, shortages
-from extender.wire.placement_rules import NodeTerm, PlacementRules, Toleration
+from extender.wire.placement_rules import PlacementRules, Toleration
 from extender.wire.replies import ReplyBody, about
 
 CheckOutcome = Literal["ok", "fails", "not-checked"]
@@ -97,17 +97,10 @@ def _labels(name: str, rules: PlacementRules, around: NodeContext) -> Iterator[S
         return
     if labels is None and any(term.match_labels for term in terms):
         yield SchedulerCheck("node-affinity", "not-checked", "the node's labels are unknown")
-    elif any(_matches_term(term, name, labels or {}) for term in terms):
+    elif any(term.matches(name, labels or {}) for term in terms):
         yield SchedulerCheck("node-affinity", "ok")
     else:
         yield SchedulerCheck("node-affinity", "fails", "no term of the required node affinity matches the node")
-
-
-def _matches_term(term: NodeTerm, name: str, labels: Mapping[str, str]) -> bool:
-    if not term.match_labels and not term.match_fields:
-        return False
-    known = ((term.match_labels, labels), (term.match_fields, {"metadata.name": name}))
-    return all(each.holds(texts) for requirements, texts in known for each in requirements)
 
 
 def _taints(rules: PlacementRules, around: NodeContext) -> SchedulerCheck:

@@ -116,6 +116,12 @@ class NodeTerm(msgspec.Struct, frozen=True):
         name="matchFields", default_factory=list
     )
 
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node with this name and these labels meets it."""
+        known = ((self.match_labels, labels), (self.match_fields, {"metadata.name": name}))
+        found = [each.holds(texts) for requirements, texts in known for each in requirements]
+        return bool(found) and all(found)
+
 
 class Toleration(msgspec.Struct, frozen=True):
     """An empty `key` with `Exists` tolerates everything. An empty `operator` means `Equal`, an empty `effect` any."""

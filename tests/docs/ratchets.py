@@ -30,6 +30,7 @@ def counted(entered: Mapping[str, Entries]) -> Mapping[str, int]:
     kubelet = _imported_by(_KUBELET)
     return {
         "product lines": _lines(path for path in product if not path.name.endswith("_pb2.py")),
+        "product lines of DRA": _lines(path for path in product if "dra" in path.relative_to(ROOT).as_posix()),
         **_of_call("filter", entered["Filter"]),
         **_of_call("report", entered["Report"]),
         "kubelet files": len(kubelet),
