@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, limits_of, progress, subjects_of
+from extender.answers.finding import OUT_OF_TIME, blind_spots, limits_of, progress, subjects_of
 from extender.answers.make_room import EvictedPod, evicted, eviction_objects
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
@@ -54,7 +54,7 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
     evictions = Evictions(
         subjects, asked.budgets, judge, max_priority=question.priority, max_trials=MAX_TRIALS, workload=workload
     )
-    evictions.is_late = lambda: asked.spent() > MAX_SHARE
+    notes = [*all_notes([workload], subjects), *blind_spots(subjects)]
     search = Defragment(workload, evictions, judge, question.max_moves, asked.spent)
     of = len(evictions.subjects) + question.max_moves
     points: list[CurvePoint] = []
@@ -72,7 +72,7 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
         ],
         objects=eviction_objects(moves),
         complete=not list(_left_out(search)),
-        notes=[*all_notes([workload], subjects), *blind_spots(subjects), *_left_out(search)],
+        notes=[*notes, *_left_out(search)],
     )
 
 

@@ -1,6 +1,6 @@
 """Finds the pods and nodes that advice is about."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from extender.answers.snapshot import Snapshot
@@ -16,6 +16,12 @@ MAX_PROGRESS: Final = 100
 MAX_SHARE: Final = 0.85
 """The share of a question's time after which a search ends with what it has."""
 OUT_OF_TIME: Final = "ask about fewer nodes, or raise NUMA_EXTENDER_QUESTION_SECONDS"
+
+_NOT_WATCHED: Final = (
+    "pods are not watched there, so each is assumed to request what it holds; its age, priority, owner and disruption "
+    "budgets are unknown"
+)
+PodsOn = Callable[[Subject], Sequence[NodePod]]
 
 
 class Progress(ReplyBody):
@@ -79,35 +85,26 @@ def placed_by_kubelet(subjects: Sequence[Subject]) -> tuple[list[Subject], list[
     return kept, [note] if left_out else []
 
 
-def blind_spots(subjects: Sequence[Subject], *, reads_pods: bool = True) -> list[str]:
-    """What advice about these nodes cannot see. *reads_pods*: it depends on the pods that run there."""
+def blind_spots(subjects: Sequence[Subject], pods_on: PodsOn | None = pods_of) -> list[str]:
+    """What advice about these nodes cannot see; takes seconds. *pods_on*: the pods that it reads; None: none."""
     if not subjects:
         return ["no node has reported yet, so there is nothing to look at"]
     nodes = f"of {plural(len(subjects), 'node')}"
-    pods = [pod for each in subjects for pod in pods_of(each)] if reads_pods else []
+    pods = [] if pods_on is None else [pod for each in subjects for pod in pods_on(each)]
     unknown = sum(each.kubelet is None or not each.states for each in subjects)
     stale = sum(each.node_class.stale for each in subjects)
     unsure = sum(not each.node_class.complete for each in subjects if each.states)
     hidden = sum(Provider.RUNTIME in each.node_class.hidden for each in subjects)
     claims = sum("resource claims" in pod.workload.rules.unread for pod in pods)
     groups = sum(pod.group is not None for pod in pods)
-    unwatched = sum(each.around.pods is None for each in subjects) if reads_pods else 0
+    unwatched = 0 if pods_on is None else sum(each.around.pods is None for each in subjects)
     notes = (
         (unknown, f"{unknown} {nodes}: left out, because no report says enough about them"),
         (stale, f"{stale} {nodes}: no report for some time, so their last state is used"),
         (unsure, f"{unsure} {nodes}: pods start or end there now, and not every state that this allows is known"),
         (hidden, f"{hidden} {nodes}: what their NRI policy has granted and would refuse is not known"),
         (claims, f"{plural(claims, 'pod')} with resource claims: what DRA drivers allocate is not known"),
-        (
-            groups,
-            f"{plural(groups, 'pod')} in groups that run together: none is evicted, and each is replayed by itself",
-        ),
-        (
-            unwatched,
-            (
-                f"{unwatched} {nodes}: pods are not watched there, so each is assumed to request what it holds; its "
-                "age, priority, owner and disruption budgets are unknown"
-            ),
-        ),
+        (groups, f"{plural(groups, 'pod')} in groups that run together: none is evicted, each is replayed by itself"),
+        (unwatched, f"{unwatched} {nodes}: {_NOT_WATCHED}"),
     )
     return [text for count, text in notes if count]

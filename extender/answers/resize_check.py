@@ -114,7 +114,7 @@ def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> It
     ((old, new),) = changed
     others = [other for other in snapshot.subjects(None) if other.name != subject.name]
     found = resize_check(subject, pod, after, new.name, others, judge)
-    notes = [*all_notes([after], [subject, *others]), *blind_spots([subject, *others], reads_pods=False)]
+    notes = [*all_notes([after], [subject, *others]), *blind_spots([subject, *others], None)]
     if pod.is_rebuilt:
         notes.append("the pod is not watched: it is assumed to request what it holds")
     if found.resize.result == "fits" and Provider.RUNTIME in subject.node_class.hidden:

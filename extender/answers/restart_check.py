@@ -125,6 +125,7 @@ def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> I
     )
     is_changed = bool(question.kubelet_version or question.kubelet or question.rules)
     subjects = subjects_of(snapshot, question.nodes)
+    unseen = blind_spots(subjects)
     restarts: list[RestartedNode] = []
     for subject in subjects:
         config = None
@@ -140,11 +141,7 @@ def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> I
     yield RestartCheckReply(
         nodes=[_node(each, homes.get(each.subject.name, {}), is_detailed=is_detailed) for each in order],
         summary=_summary(restarts),
-        notes=[
-            *blind_spots(subjects),
-            *_notes(restarts, reboot=question.reboot),
-            *_left_out(len(restarts), len(subjects)),
-        ],
+        notes=[*unseen, *_notes(restarts, reboot=question.reboot), *_left_out(len(restarts), len(subjects))],
     )
 
 

@@ -35,6 +35,7 @@ def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
     """Progress, then one `RightsizeReply`."""
     question = question_of(asked, RightsizeRequest)
     subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
+    notes = [*left_out, *blind_spots(subjects)]
     search = Rightsize(subjects, judge)
     found: list[Rightsizing] = []
     done = 0
@@ -43,7 +44,6 @@ def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
         yield from progress(done, search.shapes)
         if asked.spent() > MAX_SHARE:
             break
-    notes = [*left_out, *blind_spots(subjects)]
     if done < search.shapes:
         notes.append(f"the time was over after {done} of {plural(search.shapes, 'shape')} of pods; {OUT_OF_TIME}")
     if search.shapes == MAX_SHAPES:

@@ -15,6 +15,7 @@ from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
 from extender.kubelet.sets import format_list
 from extender.questions.hypothetical import attributes_of
+from extender.questions.node_pods import pods_of
 from extender.questions.restart_check import restart_check
 from extender.questions.tune import Tune
 from extender.questions.tune_front import Change, Measures, Tuned
@@ -120,6 +121,9 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[R
     pods = [workload for workload, copies in entries for _ in range(copies)] if question.pods else None
     subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
     search = Tune(subjects, pods, question.seed, question.configurations, asked.spent)
+    drawn = {each.name for each in search.subjects}
+    pods_on = (lambda each: pods_of(each) if each.name in drawn else []) if pods is None else None
+    notes = [*left_out, *blind_spots(subjects, pods_on)]
     of = search.steps + MAX_FRONT + 1
     found: Sequence[Tuned] = ()
     for done, so_far in enumerate(search.run(), start=1):
@@ -131,11 +135,10 @@ def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[R
     for done, each in enumerate([now, *front[:MAX_FRONT]], start=search.steps + 1):
         rows.append(_row(search, each, now, is_late=lambda: asked.spent() > RESTART_SHARE))
         yield from progress(done, of)
-    notes = [*left_out, *blind_spots(subjects, reads_pods=pods is None)]
     if search.nodes_left_out:
-        drawn = len(search.subjects)
+        count = len(search.subjects)
         notes.append(
-            f"{plural(drawn, 'node')} of {drawn + search.nodes_left_out} {'was' if drawn == 1 else 'were'} replayed, "
+            f"{plural(count, 'node')} of {count + search.nodes_left_out} {'was' if count == 1 else 'were'} replayed, "
             "drawn at random: all numbers are for these nodes only"
         )
     if search.is_late:

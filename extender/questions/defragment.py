@@ -79,12 +79,14 @@ class Defragment:
         moves = 0
         self._count_all()
         yield self._point(moves, None)
+        self.evictions.is_late = lambda: self._late(SEARCH_SHARE)
         for subject in self._likely_first():
             if self._late(SEARCH_SHARE) or self.evictions.trials_left <= MAX_TRIALS // 2:
                 break
             self._search(subject)
             self.nodes_searched += 1
             yield None
+        self.evictions.is_late = lambda: self._late(MOVES_SHARE)
         while self._steps and moves < self._max_moves and self.evictions.trials_left > 0:
             if self._late(MOVES_SHARE):
                 break

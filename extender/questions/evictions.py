@@ -137,7 +137,7 @@ class Evictions:
         self._candidates: dict[str, list[RunningPod]] = {}
         self._sources: dict[str, str] = {}
         self._is_worth: Callable[[Sequence[Subject]], bool] | None = None
-        self._moved: frozenset[str] = frozenset()
+        self._moved = frozenset[str]()
         self.allowances: Final = {budget.key: budget.disruptions_allowed for budget in self._budgets}
         self._holding = {s.name: {uid for state in s.states for uid in state.pod_uids} for s in self.subjects}
         self._away: Final = defaultdict[str, defaultdict[str, set[tuple[str, AntiAffinity]]]](lambda: defaultdict(set))
@@ -157,10 +157,8 @@ class Evictions:
         if known is None:
             known = self._candidates[subject.name] = []
             around, holding = subject.around, self._holding[subject.name]
-            short = {
-                name
-                for name, *_ in shortages(self._wanted, around.allocatable_milli or {}, around.requested_milli or {})
-            }
+            total, used = around.allocatable_milli or {}, around.requested_milli or {}
+            short = {name for name, *_ in shortages(self._wanted, total, used)}
             for pod in pods_of(subject):
                 is_settled = pod.uid in self._moved or pod.uid.startswith("what-if-")
                 if is_settled or (pod.uid not in holding and short.isdisjoint(pod.requests_milli)):
@@ -171,9 +169,9 @@ class Evictions:
                     reason = self._why_not_by_scheduler(pod)
                 if reason:
                     self.kept[pod.uid] = pod.name, reason
-                else:
-                    self._pods[pod.uid], self._sources[pod.uid] = pod, subject.name
-                    known.append(running)
+                    continue
+                self._pods[pod.uid], self._sources[pod.uid] = pod, subject.name
+                known.append(running)
         return known
 
     def _why_not_by_budget(self, pod: RunningPod) -> str:
@@ -205,11 +203,6 @@ class Evictions:
         *is_worth* gets the node without the pods, and the other nodes that change; other places are tried until it is
         True.
         """
-        if not chains:
-            candidates = [pod for pod in candidates if self._fits_elsewhere(self._pods[pod.uid], subject)]
-        if not candidates:
-            return None
-        self.is_partial = self.is_partial or largest_size(len(candidates)) < min(most, len(candidates))
 
         def works(pods: PodSet) -> bool:
             if len(pods) > most or count_violations(pods, self.allowances):
@@ -220,6 +213,11 @@ class Evictions:
             return opens(left) and self._moves(subject, pods, most if chains else len(pods)) is not None
 
         try:
+            if not chains:
+                candidates = [pod for pod in candidates if self._fits_elsewhere(self._pods[pod.uid], subject)]
+            if not candidates:
+                return None
+            self.is_partial = self.is_partial or largest_size(len(candidates)) < min(most, len(candidates))
             found = cheapest_set(candidates, [*self._by_numa(subject, candidates), candidates], self.cost, works)
             homes = None if found is None else self._moves(subject, found, most if chains else len(found))
         except OutOfReplaysError:
@@ -274,7 +272,7 @@ class Evictions:
         return bool(self._admitting_nodes(pod).keys() - {subject.name})
 
     def _admitting_nodes(self, pod: NodePod) -> Mapping[str, int]:
-        """The nodes that admit a pod of this shape as they are, by the judge, and how good each one is for it."""
+        """The nodes that admit a pod of this shape, by the judge, and how good each is for it. May raise, if late."""
         shape = PodShape(pod.workload.copy(FIRST_NUMBER))
         known = self._admitting.get(shape.pod.shape)
         if known is None:
@@ -285,6 +283,8 @@ class Evictions:
     def _merit(self, shape: PodShape, node_class: NodeClass) -> int | None:
         key = shape.pod.shape, node_class
         if key not in self._passing:
+            if self.is_late():
+                raise OutOfReplaysError
             judgement = self._judge(shape, node_class)
             self._passing[key] = None if judgement.refusal is not None else judgement.merit or 0
         return self._passing[key]

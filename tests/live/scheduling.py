@@ -3,9 +3,11 @@
 import re
 import socket
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from tests.ports import reserve_port
 INSTALL = Path(__file__).parents[2] / "docs/install.md"
 OWN_ADDRESS = "http://127.0.0.1:9600/scheduler"
 """As the page has it; each run has a port of its own."""
+_HEARD = re.compile(r'^I(\d{4} [\d:.]+) .*"Add event for unscheduled pod" pod="default/([^"]+)"', re.MULTILINE)
+"""A line of kube-scheduler's log, from `-v=3` on."""
 
 
 def shown_configuration() -> Json:
@@ -76,12 +80,20 @@ class Scheduler(Program):
     def __init__(self, binaries: Binaries, directory: Path, logs: Path, kubeconfig: Path) -> None:
         self._file = directory / "scheduler-config.yaml"
         self._kubeconfig = kubeconfig
-        command: list[str | Path] = [binaries.kube_scheduler, f"--config={self._file}", "--secure-port=0"]
+        command: list[str | Path] = [binaries.kube_scheduler, f"--config={self._file}", "--secure-port=0", "-v=3"]
         super().__init__("kube-scheduler", command, logs / "kube-scheduler.log")
 
     def configure(self, extender_url: str | None, **changes: object) -> None:
         """Write its configuration, which it reads at its start."""
         self._file.write_text(yaml.safe_dump(scheduler_configuration(self._kubeconfig, extender_url, **changes)))
+
+    def heard(self) -> Mapping[str, float]:
+        """When it first heard of each pod of the namespace `default`, by name, in monotonic seconds; from its log."""
+        now, year, found = time.time() - time.monotonic(), datetime.now().astimezone().year, dict[str, float]()
+        for at, name in _HEARD.findall(self.log.read_text(errors="replace")):
+            wall = datetime.strptime(f"{year}{at}", "%Y%m%d %H:%M:%S.%f").astimezone()
+            found.setdefault(name, wall.timestamp() - now)
+        return found
 
     def configure_as(self, recipe: str, extender_url: str, files: dict[str, str] | None = None) -> None:
         """Write the configuration of a recipe."""

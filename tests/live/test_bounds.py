@@ -155,6 +155,7 @@ CIRCUMSTANCES: Final = {
     "nodes, seconds of quiet",
     "pods, rounds",
     "rounds",
+    "seconds from creation to binding, their median, p90, longest: ours; echo",
 }
 
 
@@ -172,13 +173,14 @@ def shown_by(source: str) -> list[str]:
 
 def test_waits_of_a_fault_are_those_of_the_pods_that_met_it() -> None:
     def entry(created: float, bound: float | None, ended: float | None = None) -> Entry:
-        return Entry({}, created, bound_at=bound, ended_at=ended)
+        return Entry({"metadata": {"name": f"at-{created}"}}, created, bound_at=bound, ended_at=ended)
 
     before, during, after = entry(0, 9), entry(9, 11), entry(31, 32)
     never = entry(15, None, 60)
     pods, faults = [before, during, after, never], [(10.0, 10.5, 30.0)]
-    assert waits_in(pods, faults, excused=True) == [1.5, 45]
-    assert waits_in(pods, faults, excused=False) == [2.0, 45]
+    assert waits_in(pods, faults, {}, excused=True) == [1.5, 45]
+    assert waits_in(pods, faults, {}, excused=False) == [2.0, 45]
+    assert waits_in(pods, faults, {"at-9": 10.8, "at-15": 14.0}, excused=True) == [pytest.approx(0.2), 45]
     assert p90([float(each) for each in range(11)]) == 9
 
 
