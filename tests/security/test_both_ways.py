@@ -300,6 +300,16 @@ def test_at_the_bound_of_concurrent_calls_both_refuse() -> None:
             assert b"429" in said or b"requests of this kind are in progress" in said
 
 
+@pytest.mark.parametrize("name", ["filter", "prioritize", "preempt", "bind", "a report", "a heartbeat"])
+def test_without_room_for_bodies_both_refuse(pair: Pair, name: str) -> None:
+    budgets = [each.app.state.limits.bodies[scope] for each in (pair.short, pair.usual) for scope in AccessScope]
+    with ExitStack() as stack:
+        for budget in {id(each): each for each in budgets}.values():
+            budget.take(2 * LIMIT)
+            stack.callback(budget.give_back, 2 * LIMIT)
+        assert b"too many request bodies are in memory" in pair.same(PLAIN[name])
+
+
 def test_a_defect_is_answered_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
