@@ -94,8 +94,10 @@ class VerbCall:
         try:
             body = await read_body(request, self.max_bytes)
             lap("read")
-            if (forwarded := await self._of_leader(request, body)) is not None:
-                return Response(forwarded, media_type="application/json")
+            leader, path = self.lifecycle.leader, request.scope["path"]
+            is_forwarded = leader is not None and leader.takes(path) and PASSED_ON not in request.headers
+            if leader is not None and is_forwarded and (reply := await leader.answer(path, body)) is not None:
+                return Response(reply, media_type="application/json")
             reply = await self.answer(body, lap)
             lap("reply")
         except ClientDisconnect:  # the client has closed the connection
@@ -109,13 +111,6 @@ class VerbCall:
             return self.failed(failure)
         self._observe(CallOutcome.ANSWERED, started)
         return Response(reply, media_type="application/json")
-
-    async def _of_leader(self, request: Request, body: bytes) -> bytes | None:
-        """The reply of the leader; None: this process answers."""
-        leader, path = self.lifecycle.leader, request.scope["path"]
-        if leader is None or not leader.takes(path) or PASSED_ON in request.headers:
-            return None
-        return await leader.answer(path, body)
 
     def _observe(self, outcome: CallOutcome, started: float) -> None:
         seconds = self.clock() - started
