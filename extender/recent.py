@@ -1,4 +1,4 @@
-"""Results that are remembered, by their size. A leaf: it imports nothing of the service."""
+"""A cache of results that is limited in bytes. It imports nothing of the service."""
 
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
@@ -9,10 +9,10 @@ PARTS: Final = 256
 
 
 class RecentBytes(Generic[K, V]):
-    """The results for the keys that were used last: at most *most_bytes*, by the size that *size_of* gives.
+    """The results for the keys that were used last. Together they have at most *most_bytes*, as *size_of* counts.
 
-    None takes more than a `PARTS`-th of that. Any thread may call it. There are two halves: when the newer one is full,
-    the older one goes.
+    A result larger than a `PARTS`-th of that is not kept. Any thread may call it. There are two halves: when the newer
+    one is full, the older one goes.
     """
 
     def __init__(self, most_bytes: int, size_of: Callable[[K, V], int]) -> None:

@@ -1,7 +1,7 @@
 """The constraints of a claim on the attributes of its devices.
 
-Mirrors: allocator/allocator_incubating.go matchAttributeConstraint, constraint.go distinctAttributeConstraint. A
-constraint is told of each device that is taken and of each that is given back, in reverse order.
+Mirrors: allocator/allocator_incubating.go matchAttributeConstraint, constraint.go distinctAttributeConstraint. The
+search calls `add` for each device that it allocates, and `remove` in reverse order when it goes back.
 """
 
 from typing import Protocol

@@ -34,7 +34,7 @@ from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload, workload_from_json
 
 _MANIFEST_BYTES: Final = 16 << 20
-"""What is remembered of pods: 6,000 usual ones."""
+"""Size of the cache of manifests that were read. It holds about 6,000 usual pods."""
 NEVER_EVICT: Final = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false")
 
 

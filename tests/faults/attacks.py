@@ -241,7 +241,7 @@ class Refusals(Attack):
 
 
 class Specs(Attack):
-    """Pods on a node with specs of 110 containers that nobody has seen before, created and deleted."""
+    """Creates and deletes pods of 110 containers on a node, each with another spec."""
 
     name = "B9 specs"
     node = "evil-specs"

@@ -1,4 +1,4 @@
-"""What is remembered of pods that are gone is bounded in bytes, however many there were and whatever they say."""
+"""The caches of pods that no longer exist are limited in bytes, for any number of pods and any content."""
 
 import gc
 from typing import Any
