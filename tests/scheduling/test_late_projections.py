@@ -16,9 +16,10 @@ from extender.cluster.node_class import NodeClass
 from extender.cluster.steps import LOOP_STEPS
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
-from extender.features.deferrals.left_out import AWAIT_SECONDS
+from extender.features.deferrals.left_out import AWAIT_SECONDS, CHANGING_SECONDS
 from extender.intake import observation_of
 from extender.scheduling.binder import BindFailure, NotBound, PodBound
+from extender.scheduling.judgement import Action
 from extender.scheduling.objections import Filtered
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.pods import pod_from_json
@@ -243,6 +244,37 @@ def test_filter_says_that_a_node_is_changing_and_an_error_brings_the_pod_back_so
         gate.is_open.set()
         assert await world.service.judging.projections.settled("node-a", 60)
         assert RefusalReason.CHANGING.text not in (await filtered(1)).refused.values()
+        await world.service.judging.projections.aclose()
+
+    asyncio.run(story())
+
+
+def test_a_node_that_never_settles_keeps_no_pod_from_preemption_on_other_nodes() -> None:
+    """Seen red: each new pod got errors for 20 s because of one node, as long as that kept changing."""
+
+    async def story() -> None:
+        gate = Gate(is_open=False)
+        settings = Settings(question_workers=0, unknown_nodes=Action.REFUSE)  # node-b refuses every pod
+        world = World(settings=settings, names=(), offload=gate)
+        store = world.service.known.nodes
+        for name in ("node-a", "node-c"):
+            report(store, name)
+        bind_four(store)
+
+        async def error(number: int, *names: str) -> str:
+            pod = pod_from_json(pod_of(1, name=f"pod-{number}"))
+            answer = await world.service.scheduling.filter.filter(SchedulerArgs(pod=pod, names=names, nodes=None))
+            assert set(answer.refused) == set(names)
+            return answer.error
+
+        assert await error(0, "node-a", "node-b"), "most nodes take milliseconds"
+        for number in range(1, int(2 * AWAIT_SECONDS)):
+            world.clock.now += 1.0
+            assert bool(await error(number, "node-a", "node-b")) is (number < CHANGING_SECONDS)
+        bind_four(store, "node-c")
+        assert await error(50, "node-b", "node-c"), "another node has its own time"
+        assert not await error(51, "node-a", "node-b")
+        gate.is_open.set()
         await world.service.judging.projections.aclose()
 
     asyncio.run(story())

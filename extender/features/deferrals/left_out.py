@@ -3,8 +3,9 @@
 `TotalsCheck` is for bind: it waits where pods that have just ended may still count.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from extender.bounded import BoundedMap
@@ -39,6 +40,8 @@ ENDED: Final = "no node can take the pod before kubelets release what ended pods
 CHANGING: Final = f"{RefusalReason.CHANGING.text}, and no other node can take the pod; try again in some seconds"
 AWAIT_SECONDS: Final = 20.0
 """For so long a pod gets errors because of what is about to pass. Then it is refused for as long, and may preempt."""
+CHANGING_SECONDS: Final = 2.0
+"""For so long all pods together get errors because of one changing node."""
 _REMEMBERED: Final = 4096
 TOTALS: Final = NotBound(
     f"pods that have ended may still count in the kubelet's totals of the node; {RETRY}", BindFailure.TOTALS
@@ -117,48 +120,62 @@ class StartingKubelets(Objector):
 
 
 class Awaited(Objector):
-    """Makes the answer an error where refusals that are about to pass, by *passes*, keep every node from the pod.
+    """Makes the answer an error where nodes whose refusals are about to pass, by *passing*, could take the pod.
 
     After a refusal kube-scheduler could let the pod wait for five minutes, or evict others in vain; after an error it
     tries the pod again after its back-off. Where it comes again and again, that would keep the pod from preemption for
     ever: see `AWAIT_SECONDS`. An error would also clear a nomination, so a pod with a nominated node gets none.
+
+    *node_seconds*: the same for all pods that wait for one node: a node that never settles costs only itself.
     """
 
     is_for_refused = True
 
     def __init__(
-        self, error: str, passes: Callable[[Mapping[str, str], float], bool], clock: Callable[[], float]
+        self,
+        error: str,
+        passing: Callable[[Mapping[str, str], float], Iterable[str]],
+        clock: Callable[[], float],
+        node_seconds: float = inf,
     ) -> None:
-        self._error, self._passes, self._clock = error, passes, clock
+        self._error, self._passing, self._clock, self._node_seconds = error, passing, clock, node_seconds
         self._since: Final[BoundedMap[str, float]] = BoundedMap(_REMEMBERED)
-        """Since when a pod gets errors, by UID."""
+        """Since when there are errors, by UID of the pod, and by name of the node."""
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result as an error."""
         now = self._clock()
-        if filtered.error or call.args.nominated_node or not self._passes(filtered.refused, now):
+        if filtered.error or call.args.nominated_node:
             return None
-        return Objection(replace(filtered, error=self._error)) if self._may_wait(call.args.pod.uid, now) else None
+        awaited = [
+            name for name in self._passing(filtered.refused, now) if self._may_wait(name, now, self._node_seconds)
+        ]
+        is_error = awaited and self._may_wait(call.args.pod.uid, now, AWAIT_SECONDS)
+        return Objection(replace(filtered, error=self._error)) if is_error else None
 
-    def _may_wait(self, uid: str, now: float) -> bool:
-        since = self._since.get(uid, now)
-        self._since[uid] = since if now - since < 2 * AWAIT_SECONDS else now
-        return now - self._since[uid] < AWAIT_SECONDS
+    def _may_wait(self, key: str, now: float, seconds: float) -> bool:
+        since = self._since.get(key, now)
+        self._since[key] = since if now - since < 2 * AWAIT_SECONDS else now
+        return now - self._since[key] < seconds
 
 
 def ended_pods(cluster: NodeStore, clock: Callable[[], float]) -> Awaited:
     """Waits for kubelets that still count ended pods: kube-scheduler has seen the end of these pods."""
 
-    def are_counted(refused: Mapping[str, str], now: float) -> bool:
+    def counted(refused: Mapping[str, str], now: float) -> Iterable[str]:
         names = (name for name, text in refused.items() if text == RefusalReason.UNSETTLED.text)
-        return any(cluster.pods_of(name).ledger.released_later(now) for name in names)
+        return (name for name in names if cluster.pods_of(name).ledger.released_later(now))
 
-    return Awaited(ENDED, are_counted, clock)
+    return Awaited(ENDED, counted, clock)
 
 
 def changing_nodes(clock: Callable[[], float]) -> Awaited:
     """Waits for nodes whose possible states are being computed beside the event loop: most take milliseconds."""
-    return Awaited(CHANGING, lambda refused, _now: RefusalReason.CHANGING.text in refused.values(), clock)
+
+    def changing(refused: Mapping[str, str], _now: float) -> Iterable[str]:
+        return (name for name, text in refused.items() if text == RefusalReason.CHANGING.text)
+
+    return Awaited(CHANGING, changing, clock, CHANGING_SECONDS)
 
 
 def _nominated_node(call: FilterCall, now: float) -> str:
