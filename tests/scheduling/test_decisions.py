@@ -101,6 +101,19 @@ def test_calls_for_one_namespace_displace_none_for_others() -> None:
     assert log.forgotten == 8
 
 
+def test_a_pod_that_is_asked_about_again_and_again_keeps_one_call_and_displaces_no_other() -> None:
+    """Seen red: each of its calls was kept, 25 MiB of them, and they displaced those of the other pods."""
+    log = DecisionLog(max_calls=3)
+    log.note(Call("filter", replace(POD, uid="other"), b"[]", 1, 0.0))
+
+    for number in range(10):
+        log.note(Call("filter", replace(POD, uid="again"), b"[]", 1, float(number)))
+    log.note(Call("prioritize", replace(POD, uid="other"), b"[]", 1, 20.0))
+
+    assert (len(log), log.forgotten) == (3, 0)
+    assert [[call.at for call in calls] for calls in log.newest(10)] == [[20.0, 0.0], [9.0]]
+
+
 def test_the_names_of_a_call_take_no_more_memory_than_they_are_long() -> None:
     """Seen red: 4 KB for each call about few nodes, 20 MiB for a whole log."""
     args = SchedulerArgs(pod=POD, names=[f"node-{i}" for i in range(10)], nodes=None)

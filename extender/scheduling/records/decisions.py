@@ -10,7 +10,7 @@ Rules of this file
 - Classes are immutable and hold the state of that moment, so an explanation replays the past as it was.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -31,6 +31,8 @@ from extender.scheduling.judgement import Judgement
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.scheduler import SchedulerArgs
 
+VERBS: Final = ("filter", "prioritize")
+"""The verbs whose calls are recorded."""
 MAX_CALLS: Final = 5000
 MAX_NAMES: Final = 400_000
 """Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB."""
@@ -55,7 +57,7 @@ class Call:
     `positions` in it. `instead`: judgements by name of candidates that did not get that of their class. `is_refused`:
     filter refused every candidate. `given`: the scores, one byte each, where they do not follow from the judgements;
     empty if they do. `place`: the only node that was offered of those that passed, because the pod has its place in a
-    group there; "": all were.
+    group there; "": all were. `is_bare`: its classes have lost kubelets and states.
     """
 
     verb: str
@@ -71,6 +73,7 @@ class Call:
     is_refused: bool = False
     given: bytes = b""
     place: str = ""
+    is_bare: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -155,13 +158,10 @@ class DecisionLog:
         self, max_calls: int = MAX_CALLS, max_names: int = MAX_NAMES, retired: RetiredClasses | None = None
     ) -> None:
         self._retired: Final = RetiredClasses() if retired is None else retired
-        self._bare = 0
-        """How many of the oldest calls have classes without kubelet and state."""
         self._max_calls: Final = max_calls
         self._max_names: Final = max_names
-        self._by_pod: dict[str, dict[str, Call]] = {}
-        """The calls of each pod by verb; the pod of the newest call is the last."""
-        self._order: deque[Call] = deque()
+        self._calls: dict[tuple[str, str], Call] = {}
+        """The last call of each verb for each pod, by its UID and the verb; the oldest first."""
         self._shares: Final = Shares()
         """Candidates by namespace of the pod."""
         self._kept: ref[ClusterSnapshot] | None = None
@@ -169,24 +169,25 @@ class DecisionLog:
         self._room = 0
         """How many more slots of snapshots may be kept."""
         self.forgotten = 0
-        """Calls that were dropped."""
+        """Calls that were dropped, beside those that a later call for the same pod replaced."""
 
     def __len__(self) -> int:
-        """Calls kept, including those that a later call for the same pod replaced."""
-        return len(self._order)
+        """Calls kept."""
+        return len(self._calls)
 
     def note(self, call: Call) -> None:
         """Record a call, in place of the last one of the same verb for the same pod."""
         if isinstance(call.seen, ClusterSnapshot):
             call = self._sparing(call, call.seen)
-        self._by_pod[call.pod.uid] = {**self._by_pod.pop(call.pod.uid, {}), call.verb: call}
-        self._order.append(call)
+        key, calls = (call.pod.uid, call.verb), self._calls
+        if key in calls:
+            self._drop(key)
+        calls[key] = call
         self._shares.change(call.pod.namespace, _weight(call))
-        while len(self._order) > 1 and (
-            len(self._order) > self._max_calls or self._shares.held_bytes > self._max_names
-        ):
+        while len(calls) > 1 and (len(calls) > self._max_calls or self._shares.held_bytes > self._max_names):
             owner = self._shares.largest
-            self._forget(next(i for i, each in enumerate(self._order) if each.pod.namespace == owner))
+            self._drop(next(key for key, each in calls.items() if each.pod.namespace == owner))
+            self.forgotten += 1
         if self._retired.added_bytes > MAX_RETIRED_BYTES // 16 and self._retired.held_bytes() > MAX_RETIRED_BYTES:
             self._strip()
 
@@ -194,16 +195,11 @@ class DecisionLog:
         """Take kubelets and states out of some of the oldest calls that have them: see the file's rules."""
         bare: dict[int, NodeClass] = {}
         left = STRIPPED_AT_ONCE
-        while left > 0 and self._bare < len(self._order):
-            call = self._order[self._bare]
-            left -= 1 + call.count
-            if call.classes is not None:
+        for key, call in self._calls.items():
+            if left > 0 and not call.is_bare and call.classes is not None:
+                left -= 1 + call.count
                 seen = tuple(bare.setdefault(each.id, NodeClass(id=each.id)) for each in call.classes)
-                self._order[self._bare] = stripped = replace(call, seen=seen)
-                calls = self._by_pod.get(call.pod.uid, {})
-                if calls.get(call.verb) is call:
-                    calls[call.verb] = stripped
-            self._bare += 1
+                self._calls[key] = replace(call, seen=seen, is_bare=True)
 
     def _sparing(self, call: Call, snapshot: ClusterSnapshot) -> Call:
         """The call with its snapshot; with the classes of its candidates alone if the snapshot would keep much more.
@@ -222,26 +218,19 @@ class DecisionLog:
         self._kept = ref(snapshot)
         return call
 
-    def _forget(self, position: int) -> None:
-        call = self._order[position]
-        del self._order[position]
+    def _drop(self, key: tuple[str, str]) -> None:
+        call = self._calls.pop(key)
         self._shares.change(call.pod.namespace, -_weight(call))
-        self._bare -= position < self._bare
-        self.forgotten += 1
-        calls = self._by_pod.get(call.pod.uid)
-        if calls is not None and calls.get(call.verb) is call:
-            del calls[call.verb]
-            if not calls:
-                del self._by_pod[call.pod.uid]
 
     def of_pod(self, uid: str) -> list[Call]:
         """The last call of each verb for a pod, the newest first; empty if there is none."""
-        return sorted(self._by_pod.get(uid, {}).values(), key=lambda call: -call.at)
+        calls = (self._calls[key] for verb in VERBS if (key := (uid, verb)) in self._calls)
+        return sorted(calls, key=lambda call: -call.at)
 
     def newest(self, limit: int, text: str = "") -> list[list[Call]]:
         """The calls for the last *limit* pods, the newest first. *text*: part of UID or NAMESPACE/NAME."""
         found: list[list[Call]] = []
-        for uid in reversed(self._by_pod):
+        for uid in dict.fromkeys(uid for uid, _ in reversed(self._calls)):
             calls = self.of_pod(uid)
             pod = calls[0].pod
             if text in uid or text in f"{pod.namespace}/{pod.name}":
