@@ -41,6 +41,7 @@ from extender.wire.scheduler import (
     filter_reply,
     parse_args,
     parse_binding,
+    scores_reply,
 )
 
 LOG: Final = logging.getLogger(__name__)
@@ -167,7 +168,7 @@ class SchedulerEndpoints:
         lap("parse")
         scores = await self._scheduling.prioritize.prioritize(args)
         lap("judge")
-        return scores.packed
+        return scores_reply(args.names, scores)
 
     async def _bind(self, body: bytes, _lap: Lap) -> bytes:
         outcome = await self._scheduling.bind.bind(parse_binding(body))

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from extender.scheduling.objections import ScoreCall
 from extender.scheduling.records.decisions import call_about
 from extender.scheduling.scoring import MAX_SCORE, scale_of, score_of_one
 from extender.scheduling.shared import SharedParts
-from extender.wire.scheduler import HostScores, SchedulerArgs
+from extender.wire.scheduler import SchedulerArgs
 
 
 class Prioritize:
@@ -22,8 +23,8 @@ class Prioritize:
         self._judge, self._decisions = shared.judge.ranking, shared.records.decisions
         self._objectors, self._seconds, self._clock = shared.objectors, seconds, shared.effects.clock
 
-    async def prioritize(self, args: SchedulerArgs) -> HostScores:
-        """The score of each candidate, 0 to 10.
+    async def prioritize(self, args: SchedulerArgs) -> NDArray[np.uint8]:
+        """The score of each candidate, 0 to 10, in the order of the request.
 
         Raises:
             NotReadyError: the call's time ended before all nodes were judged that must be.
@@ -32,7 +33,7 @@ class Prioritize:
         entry, now = self._judge.entry(args.pod), self._clock()
         if not self._judge.is_aligned(entry.shape):
             self._decisions.note(call_about("prioritize", args, None, now))
-            return HostScores(args.names, np.full(len(args.names), MAX_SCORE, np.uint8))
+            return np.full(len(args.names), MAX_SCORE, np.uint8)
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._seconds)
         call = call_about("prioritize", args, answers, now)
         scores = answers.kinds.scores_of(answers.codes, scale_of, score_of_one)
@@ -41,4 +42,4 @@ class Prioritize:
             if (given := await objector.score(scoring, scores)) is not None:
                 call, scores = replace(call, given=given.tobytes()), given
         self._decisions.note(call)
-        return HostScores(answers.names, scores)
+        return scores

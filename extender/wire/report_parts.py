@@ -18,7 +18,14 @@ import orjson
 
 from extender.wire.errors import WireError
 from extender.wire.parsing import decoded
-from node_exporter.report import NodeReport, Problem, ReportedKubeletConfig, ReportedMachine, Severity
+from node_exporter.report import (
+    SCHEMA_VERSION,
+    NodeReport,
+    Problem,
+    ReportedKubeletConfig,
+    ReportedMachine,
+    Severity,
+)
 
 NRI: Final = "nri"
 NRI_VERSION: Final = 1
@@ -119,7 +126,9 @@ class ReportParts:
         return f"version {version!r:.40} is not known; this extender reads version {NRI_VERSION}"
 
     def facts(self) -> NodeReport:
-        """The report without `machine` and `kubelet`. Raises WireError."""
+        """The report without `machine` and `kubelet`. Raises WireError, also if its schema version is unknown."""
+        if (version := self.read("schema_version")) != SCHEMA_VERSION:
+            raise WireError("schema_version", f"{version} is unknown; this extender reads version {SCHEMA_VERSION}")
         values = {name: self.read(name) for name in _FIELDS if name not in _READ_LATER}
         return NodeReport(machine=_NO_MACHINE, kubelet=None, **values)
 

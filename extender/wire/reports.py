@@ -36,7 +36,6 @@ from extender.wire.report_parts import MAX_PROBLEMS, NRI, ReportParts, problem
 from extender.wire.scenarios import devices_of, kubelet_config_of, machine_of
 from extender.wire.state_files import NOTHING_HIDDEN, observed_state
 from node_exporter.report import (
-    SCHEMA_VERSION,
     Heartbeat,
     NodeReport,
     PodResourcesService,
@@ -119,42 +118,6 @@ def read_report(
             contradict each other.
     """
     parts = ReportParts(body)
-    read = _read_envelope(parts, version_of, switches)
-    facts, problems = read.facts, read.problems
-    node = _read_node(facts, parts, problems, known, starts=starts)
-    if read.hides_nri:
-        node = node._replace(hidden=node.hidden | {Provider.RUNTIME})
-    return ReadReport(
-        node_name=facts.node_name,
-        boot_id=facts.boot_id,
-        sequence=facts.sequence,
-        observed_at=facts.observed_at,
-        kubelet_version=facts.kubelet_version,
-        pods=None if facts.pods is None else tuple(facts.pods),
-        zones=tuple(facts.zones),
-        problems=tuple(problems),
-        version_from_node=read.version_from_node,
-        podresources=facts.podresources,
-        is_starting=read.is_starting,
-        **node._asdict(),
-    )
-
-
-class _Envelope(NamedTuple):
-    """The report without what describes its kubelet. `hides_nri`: its section of the NRI policy was left out."""
-
-    facts: NodeReport
-    problems: list[Problem]
-    version_from_node: str | None
-    is_starting: bool
-    hides_nri: bool
-
-
-def _read_envelope(parts: ReportParts, version_of: Callable[[str], str], switches: Mapping[str, bool]) -> _Envelope:
-    """Everything but the kubelet, with what the cluster knows better than the report. Raises WireError."""
-    version = parts.read("schema_version")
-    if version != SCHEMA_VERSION:
-        raise WireError("schema_version", f"{version} is unknown; this extender reads version {SCHEMA_VERSION}")
     unknown_nri = parts.leave_out_unknown_nri()
     facts = parts.facts()
     _check_envelope(facts)
@@ -166,11 +129,24 @@ def _read_envelope(parts: ReportParts, version_of: Callable[[str], str], switche
         rules={**switches, **facts.rules},
         pods=_in_doubt(facts.pods) if is_starting else facts.pods,
     )
-    problems = _problems(facts, version_from_node, parts.left_out)
-    if unknown_nri:
-        problems.append(problem(NRI, f"left out: {unknown_nri}"))
-    hides_nri = bool(unknown_nri) or any(field == NRI for field, _ in parts.left_out)
-    return _Envelope(facts, problems, version_from_node, is_starting, hides_nri)
+    problems = _problems(facts, version_from_node, unknown_nri, parts.left_out)
+    node = _read_node(facts, parts, problems, known, starts=starts)
+    if unknown_nri or any(field == NRI for field, _ in parts.left_out):
+        node = node._replace(hidden=node.hidden | {Provider.RUNTIME})
+    return ReadReport(
+        node_name=facts.node_name,
+        boot_id=facts.boot_id,
+        sequence=facts.sequence,
+        observed_at=facts.observed_at,
+        kubelet_version=facts.kubelet_version,
+        pods=None if facts.pods is None else tuple(facts.pods),
+        zones=tuple(facts.zones),
+        problems=tuple(problems),
+        version_from_node=version_from_node,
+        podresources=facts.podresources,
+        is_starting=is_starting,
+        **node._asdict(),
+    )
 
 
 class _ReplayFacts(NamedTuple):
@@ -258,8 +234,13 @@ def _with_policy(node: _ReplayFacts, problems: list[Problem]) -> _ReplayFacts:
     return node._replace(kubelet=replace(node.kubelet, runtime=policy), state=replace(node.state, runtime=granted))
 
 
-def _problems(facts: NodeReport, version_from_node: str | None, left_out: list[tuple[str, str]]) -> list[Problem]:
-    """The first `MAX_PROBLEMS` problems of the report, and what was left out of it. Adds to *left_out*."""
+def _problems(
+    facts: NodeReport, version_from_node: str | None, unknown_nri: str, left_out: list[tuple[str, str]]
+) -> list[Problem]:
+    """The first `MAX_PROBLEMS` problems of the report, and what was left out of it. Adds to *left_out*.
+
+    *unknown_nri*: why the section of the NRI policy was left out; "": it was not.
+    """
     problems = list(facts.problems)
     if version_from_node:
         problems.append(problem("kubelet_version", f"{version_from_node} is from the Node object", "info"))
@@ -268,7 +249,8 @@ def _problems(facts: NodeReport, version_from_node: str | None, left_out: list[t
             ("problems", f"{len(problems)} problems; {len(problems) - MAX_PROBLEMS} of them are not listed")
         )
         del problems[MAX_PROBLEMS:]
-    return problems + [problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
+    problems += [problem(field, f"too large for a node: {reason}", "error") for field, reason in left_out]
+    return [*problems, problem(NRI, f"left out: {unknown_nri}")] if unknown_nri else problems
 
 
 def _is_starting(facts: NodeReport) -> bool:

@@ -146,17 +146,9 @@ def filter_reply(
     return _encoded(ExtenderFilterResult(nodes, names if nodes is None else None, dict(failed), dict(unresolvable)))
 
 
-@dataclass(frozen=True)
-class HostScores:
-    """The score of each of the nodes *names*, 0 to 10."""
-
-    names: Sequence[str]
-    scores: NDArray[np.uint8]
-
-    @property
-    def packed(self) -> bytes:
-        """The reply to a prioritize request: a bare array with integer scores (a float would invalidate all of it)."""
-        return msgspec.json.encode(list(map(HostPriority, self.names, self.scores.tolist())))
+def scores_reply(names: Sequence[str], scores: NDArray[np.uint8]) -> bytes:
+    """The reply to a prioritize request: a bare array with integer scores (a float would invalidate all of it)."""
+    return msgspec.json.encode(list(map(HostPriority, names, scores.tolist())))
 
 
 def error_reply(message: str) -> bytes:

@@ -250,7 +250,7 @@ def test_filter_computes_no_amounts_for_a_merit_and_prioritize_scores_as_the_str
 
     assert len(asyncio.run(service.scheduling.filter.filter(args)).feasible) == 24
     assert not looked
-    scores = list(asyncio.run(service.scheduling.prioritize.prioritize(args)).scores)
+    scores = list(asyncio.run(service.scheduling.prioritize.prioritize(args)))
     assert bool(looked) == (name != "least-numa")
     assert len(looked) <= 8, "twice for each kind of answer, not for each node"
     classes = service.known.nodes.classes_of(names)

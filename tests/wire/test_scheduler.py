@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
-from extender.wire.scheduler import HostScores, SchedulerArgs, filter_reply, parse_args
+from extender.wire.scheduler import SchedulerArgs, filter_reply, parse_args, scores_reply
 from tests.reports import args_of, pod_of
 
 POD = pod_from_json(pod_of())
@@ -23,7 +23,7 @@ _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 def test_every_name_gets_its_score_and_nothing_else(scored: list[tuple[str, int]]) -> None:
     names = [name for name, _ in scored]
 
-    reply = HostScores(names, np.array([score for _, score in scored], np.uint8)).packed
+    reply = scores_reply(names, np.array([score for _, score in scored], np.uint8))
 
     assert orjson.loads(reply) == [{"Host": name, "Score": score} for name, score in scored]
 
