@@ -123,14 +123,14 @@ class HeldRoom:
         node_class = UNKNOWN if record is None else record.node_class
         return Candidate(name=name, node_class=node_class, left_milli=self._totals.left(name))
 
-    async def work(self, work: Callable[[Budget | None], T], size: int) -> T:
-        """The result of *work*: on the event loop if it is short, as for judgements. *size*: roughly, in replays."""
+    async def work(self, work: Callable[[Budget | None], T], size: int, beside: Budget | None = None) -> T:
+        """The result of *work*: on the event loop if it is short. *size*: in replays. *beside*: its limit elsewhere."""
         if size <= MAX_AT_ONCE:
             budget = Budget(LOOP_STEPS)
             result = work(budget)
             if not budget.is_used_up:
                 return result
-        return await self._offload(work, None)
+        return await self._offload(work, beside)
 
     async def _taking(self, shape: PodShape, checks: Mapping[str, Sequence[Hold]]) -> frozenset[str]:
         """The nodes on which a pod of the shape would take room that a held place needs."""

@@ -23,6 +23,7 @@ from extender.features.groups.groups import Groups
 from extender.features.groups.held_room import HeldRoom
 from extender.features.groups.planner import ONE_A_NODE, GangPlan, PlannedNode, PodKind, merit_of
 from extender.features.groups.record import GroupRecord, HeldPlace, HeldPlan, Key, Member
+from extender.kubelet.budget import Budget
 from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.cached_judge import CachedJudge, NotReadyError
 from extender.scheduling.judgement import PodShape
@@ -198,7 +199,8 @@ class PlaceSearch:
                     if judgement is not None and judgement.refusal is None:
                         node.judged.add(number)
                 size[number] = min(2 * size[number], MAX_CHUNK)
-            await self._room.work(partial(plan.run, is_last=is_last), sum(plan.wanted.values()))
+            work = partial(plan.run, is_last=is_last)
+            await self._room.work(work, sum(plan.wanted.values()), Budget(out_of_time=plan.out_of_time))
 
     def _node(self, nodes: dict[str, PlannedNode], name: str) -> PlannedNode:
         node = nodes.get(name)

@@ -463,9 +463,11 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, story: Callable[[], Awaitable[Non
     """Let *story* happen while the next result is computed."""
     work = HeldRoom.work
 
-    async def slowly(self: HeldRoom, find: Callable[[Budget | None], object], size: int) -> object:
+    async def slowly(
+        self: HeldRoom, find: Callable[[Budget | None], object], size: int, beside: Budget | None = None
+    ) -> object:
         monkeypatch.setattr(HeldRoom, "work", work)
-        result = await work(self, find, size)
+        result = await work(self, find, size, beside)
         await story()
         return result
 

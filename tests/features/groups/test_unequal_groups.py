@@ -1,6 +1,7 @@
 """Groups of unequal pods are placed whenever they fit, and never half. `unequal_groups` has the truth."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 
 from extender.features.groups import planner
 from extender.features.groups.templates import templates_of
-from extender.kubelet.budget import Budget
+from extender.kubelet.budget import LOOK_EVERY, Budget
+from extender.kubelet.errors import BudgetError
 from extender.scheduling.binder import PodBound
+from extender.scheduling.replays import LOOP_STEPS
 from extender.wire.groups import ObjectKey, sizes_of
 from tests.features.groups.gang_world import GangWorld, member
 from tests.features.groups.unequal_groups import GPU, judge
@@ -133,6 +136,27 @@ def test_the_search_ends_after_a_number_of_steps_and_costs_nobody_else_more(monk
     assert steps
     assert max(steps) < 700, "those of the search, and of the look at each shape by itself"
     assert not world.groups.held
+
+
+@pytest.mark.parametrize("size", [2, 20])
+def test_a_replay_of_a_plan_ends_when_the_time_of_the_plan_is_over(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen red: beside the event loop each replay had 5,000,000 steps, whatever the time was."""
+    world, steps = GangWorld("a", "b"), list[float]()
+
+    def run(_plan: planner.GangPlan, budget: Budget | None, *, is_last: bool) -> None:  # noqa: ARG001
+        assert budget is not None, "nothing limits the steps"
+        if world.clock.now < 1_000_000:
+            world.clock.now += 1_000_000
+        with contextlib.suppress(BudgetError):
+            for _ in range(LOOP_STEPS + LOOK_EVERY):
+                budget.spend()
+        steps.append(budget.used)
+
+    monkeypatch.setattr(planner.GangPlan, "run", run)
+    asyncio.run(world.filter(member("g0", "g", size)))
+
+    assert len(steps) == (2 if size == 2 else 1), "a short plan is tried on the event loop first"
+    assert max(steps) <= LOOP_STEPS + 1
 
 
 def test_pods_that_were_refused_are_woken_when_their_places_are_held() -> None:
