@@ -25,9 +25,7 @@ class RecentBytes(Generic[K, V]):
         found = self._newer.get(key)
         if found is not None:
             return found
-        found = self._older.get(key)
-        if found is None:
-            found = make()
+        found = make() if (older := self._older.get(key)) is None else older
         size = self._size_of(key, found)
         if size * PARTS > self._most:
             return found

@@ -43,8 +43,8 @@ from extender.replay.pod import Pod
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 
-MAX_SHAPES_BYTES: Final = 16 << 20
-"""Size of the cache of pods that were read. It holds about 10,000 usual pods."""
+MAX_SHAPES_BYTES: Final = 8 << 20
+"""Size of the cache of pods that were read. It holds about 5,000 usual pods."""
 _SHAPES: Final[RecentBytes[bytes, Pod]] = RecentBytes(MAX_SHAPES_BYTES, lambda raw, pod: len(raw) + pod.weight_bytes)
 MAX_DELETED: Final = 20_000
 """How many deleted nodes are remembered."""
