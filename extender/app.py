@@ -122,8 +122,8 @@ def make_service(
 def _make_judging(settings: Settings, nodes: NodeStore, effects: Effects, judge: BoundedJudge | None) -> CachedJudge:
     """The judge of pods for the verbs. *judge*: replaces the one of the settings.
 
-    A merit that follows from the placements costs nothing more. Every other one is computed by a judge of its own, so
-    that filter does not wait for it.
+    A merit that follows from the placements costs no extra work. For every other strategy a second judge computes the
+    merit, so that filter does not wait for it.
     """
     strategy = make_strategy(settings.strategy, Weights.parse(settings.resource_weights))
     unjudged = UnjudgedClasses()

@@ -24,7 +24,7 @@ class BoundedMap(OrderedDict[K, V]):
 
 
 class Shares:
-    """How many bytes, or other units, each owner has. Where it is too much, the one with most gives something up."""
+    """How many bytes, or other units, each owner has. Over the limit, the owner with most gives something up."""
 
     def __init__(self) -> None:
         self.held_bytes = 0

@@ -37,9 +37,10 @@ MAX_PIECE_BYTES: Final = 1 << 18
 class AskedRoute(NamedTuple):
     """One question, its reply, and what answers it.
 
-    `documents`: the last one is the answer, and those before it have only `progress`. Where the caller asks for lines,
-    the answer to capacity and to plan is all of them. Reading a document may raise WireError or UnknownNodeError.
-    `reply` None: the answer is always lines; `lines` False: it never is.
+    `documents`: the last one is the answer, and the earlier ones have only `progress`. If the caller asks for lines,
+    all documents together are the answer to capacity and to plan. Reading a document may raise WireError or
+    UnknownNodeError. `reply` None: the answer is always sent as lines. `lines` False: the answer is never sent as
+    lines.
     """
 
     kind: QuestionKind

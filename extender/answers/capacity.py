@@ -162,7 +162,7 @@ def capacity_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterat
 
 
 def counted(capacity: Capacity, subjects: Sequence[Subject], *, lines: bool) -> Iterator[ReplyBody]:
-    """The documents of one question, *lines*: each as soon as it is known."""
+    """The documents of one question. *lines*: each document is returned as soon as it is known."""
     rooms: list[NodeRoom] = []
     shown: list[NodeCapacity] = []
     for room in capacity.rooms(subjects):

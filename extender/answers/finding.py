@@ -86,7 +86,7 @@ def placed_by_kubelet(subjects: Sequence[Subject]) -> tuple[list[Subject], list[
 
 
 def blind_spots(subjects: Sequence[Subject], pods_on: PodsOn | None = pods_of) -> list[str]:
-    """What advice about these nodes cannot see; takes seconds. *pods_on*: the pods that it reads; None: none."""
+    """What advice about these nodes cannot see; takes seconds. *pods_on* reads a node's pods; None: it reads none."""
     if not subjects:
         return ["no node has reported yet, so there is nothing to look at"]
     nodes = f"of {plural(len(subjects), 'node')}"

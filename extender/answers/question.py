@@ -54,7 +54,8 @@ class Asked:
     if the body is a bare manifest, `explain` always. `compact`: nodes with equal answers are grouped. `lines`: one JSON
     document a line, sent as soon as it is known. `past` is set for `QuestionKind.PAST` only. `demands` are those that
     namespaces state for their pods. `budgets` is set for `EVICTING` only; None: budgets are not watched. `spent`: the
-    share of its time that is over, from 0 to 1; long searches end before it is 1, with what they have.
+    share of the question's time that has passed, from 0 to 1. Long searches end before that share is 1, with what they
+    have found.
     """
 
     kind: QuestionKind

@@ -42,7 +42,7 @@ def question_of(asked: Asked, kind: type[Q]) -> Q:
 def pods_question_of(
     asked: Asked, kind: type[Q], key: str, entry_of: Callable[[Sequence[Manifest]], object]
 ) -> tuple[Q, list[str]]:
-    """The question in the body, and the paths of the workloads that are the body; none if it is a question.
+    """The question in the body. If the body is bare workloads, also their paths; no paths if the body is a question.
 
     A bare Kubernetes object has no *key*. *entry_of*: what stands for these workloads in *key*.
 

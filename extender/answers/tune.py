@@ -190,7 +190,7 @@ def _row(search: Tune, each: Tuned, now: Tuned, *, is_late: Callable[[], bool]) 
 
 
 def _patches(search: Tune, change: Change) -> list[KubeletPatch]:
-    """The change as KubeletConfiguration. Nodes with the same one are together; those that need none are left out."""
+    """The change as KubeletConfiguration. Nodes with the same change are together; other nodes are left out."""
     found: dict[str, tuple[dict[str, object], list[str]]] = {}
     for subject in search.subjects:
         assert subject.kubelet is not None

@@ -115,7 +115,7 @@ class WhatIfSummary(ReplyBody):
 
 
 class WhatIfReply(ReplyBody):
-    """The answers in the order of the question, hypothetical nodes last. If it names no nodes, by name."""
+    """The answers, in the order of the question, or by name if it names no nodes. Hypothetical nodes are last."""
 
     pod: Annotated[PodSummary, about("The pod as it was read.")]
     summary: Annotated[WhatIfSummary, about("The answers, counted.")]

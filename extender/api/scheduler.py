@@ -76,8 +76,8 @@ class CallFailure:
 class VerbCall:
     """How calls of one verb run.
 
-    `answer` turns the body of a request into the body of its reply. `max_bytes` is the largest body. `failed`: makes
-    the reply to a call that failed; None: the error handlers of the app do. `clock`: seconds of a monotonic clock.
+    `answer` turns the body of a request into the body of its reply. `max_bytes` is the largest body. `failed` makes the
+    reply to a call that failed. None: the error handlers of the app make it. `clock`: seconds of a monotonic clock.
     """
 
     verb: str
@@ -143,7 +143,7 @@ def _failure(error: Exception) -> CallFailure:
 
 
 class SchedulerEndpoints:
-    """One endpoint for each verb. *max_bytes*: limits of a body, and of a body of bind."""
+    """One endpoint for each verb. *max_bytes*: the limit of a body, and the limit of a body of bind."""
 
     def __init__(
         self, scheduling: Scheduling, metrics: Metrics, clock: Clock, lifecycle: Lifecycle, max_bytes: tuple[int, int]

@@ -54,7 +54,7 @@ class LateNodeContext:
 
 
 class Feature:
-    """A part of the service that no other part names. The methods of this class add nothing.
+    """A part of the service that no other part names. By default a feature adds nothing.
 
     `objectors`: what filter, prioritize and bind ask.
     """
@@ -96,7 +96,7 @@ class Service:
     slices: Slices = field(default_factory=Slices)
 
     def add(self, feature: Feature) -> None:
-        """Add a feature. Its objectors are asked after those of the features before."""
+        """Add a feature. Its objectors are asked after those of features that were added earlier."""
         self.features.append(feature)
         self.scheduling.objectors.extend(feature.objectors)
 

@@ -30,7 +30,7 @@ from extender.identity import AccessScope, NotAllowedError
 from extender.observability.logs import REQUEST_ID
 
 MAX_BYTES: Final = 512 << 10
-"""8,000 names. Larger bodies take the usual way, whose clients are paused so that long calls do not come in a row."""
+"""Enough for 8,000 names. Larger bodies take the usual way. It pauses clients, so long calls do not come in a row."""
 _NODE: Final = re.compile(rb"/v1/nodes/([A-Za-z0-9.-]{1,253})(/report|/heartbeat)")
 _ID: Final = HEADER.lower().encode()
 
@@ -49,7 +49,7 @@ class ShortWay:
         }
 
     def begin(self, asgi: Scope, method: bytes, target: bytes) -> "PlainCall | None":
-        """The call whose head is *asgi*; None: it takes the usual way."""
+        """The call whose head is *asgi*; None: the call must take the usual way."""
         node_name, path = "", target
         if (node := _NODE.fullmatch(target)) is not None:
             node_name, path = node[1].decode(), b"/v1/nodes/{name}" + node[2]
@@ -76,7 +76,7 @@ class ShortWay:
 
 @dataclass(slots=True, eq=False)
 class PlainCall:
-    """One call, from its head to its reply. `places`: what it holds until then. `fault`: why its body is not whole."""
+    """One call, from head to reply. `places`: what it holds until its reply. `fault`: why its body is not complete."""
 
     route: APIRoute
     arguments: Mapping[str, Any]
@@ -103,7 +103,7 @@ class PlainCall:
         self.fault = ClientDisconnect()
 
     async def reply(self) -> Response:
-        """The reply. Raises nothing. It is not meant for anybody if the call was cut."""
+        """The reply. Raises nothing. If the client left during the call, the reply is not sent."""
         request_id = request_id_of(Headers(scope=self.asgi).get(HEADER))
         REQUEST_ID.set(request_id)
         try:

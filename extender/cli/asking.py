@@ -30,8 +30,8 @@ def ask(
 ) -> list[Any]:
     """The lines of an answer, without those of progress.
 
-    *manifests*, *typed*: what the options gave; errors name them. *shows_progress*: on a terminal. *total*: how many
-    lines there will be; None: the lines of progress say how far the answer is.
+    *manifests*, *typed*: what the user typed, for error messages. *shows_progress*: show progress on the terminal.
+    *total*: how many lines there will be; None: the lines of progress contain that number.
     """
     columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn())
     is_hidden = not (shows_progress and sys.stderr.isatty())

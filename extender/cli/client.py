@@ -198,7 +198,7 @@ class _InProcess(httpx.BaseTransport):
 
 
 def offline(reports: tuple[Path, ...]) -> httpx.Client:
-    """An extender of this process that has these reports; raises ClickException for a file that is not a report."""
+    """An extender in this process that has these reports. Raises ClickException for a file that is not a report."""
     from extender.app import make_app, make_service  # noqa: PLC0415 - half a second that a server does not need
     from extender.config.settings import Settings  # noqa: PLC0415
     from extender.identity import EVERYTHING  # noqa: PLC0415

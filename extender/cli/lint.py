@@ -87,7 +87,7 @@ def lint(*, files: tuple[str, ...], kube_version: str, kubelet_version: str | No
 
 
 def _expand(names: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """The files, and for a directory its YAML and JSON files by name. True: the file itself was named."""
+    """The files, and the YAML and JSON files of each directory, by name. True: the user named the file itself."""
     for name in names:
         if name != "-" and Path(name).is_dir():
             files = (path for path in sorted(Path(name).rglob("*")) if path.suffix in SUFFIXES and path.is_file())
@@ -171,7 +171,7 @@ def check_settings(values: Mapping[str, str]) -> Sequence[Fault]:
 
 
 def _variable_of(fault: ErrorDetails, fields: Mapping[str, str]) -> str:
-    """The variable to correct: the field's own. For a contradiction between fields the first one in the message."""
+    """The variable to correct: the field's, or the first one in the message if two fields contradict each other."""
     if fault["loc"]:
         return fields.get(str(fault["loc"][0]), next(iter(fields.values())))
     named = [variable for field, variable in fields.items() if field in fault["msg"]]

@@ -1,7 +1,7 @@
 """Prints replies: a table for people, JSON or YAML for programs.
 
-Tables have colours on a terminal, so they are written below the stream that makes everything visible. `_Console` makes
-their text visible instead. No other file makes a console.
+Elsewhere a wrapped stream escapes characters that are not printable. Colours of tables need such characters, so tables
+go around that stream, and `_Console` escapes their text itself. No other file makes a console.
 """
 
 import sys
@@ -52,7 +52,7 @@ class _Console(Console):
 def console_for(*, stderr: bool = False, markup: bool = False, width: int = WIDTH) -> Console:
     """The console to print on. *width*: how many columns it has if it is not a terminal.
 
-    *markup*: whether text in brackets is a style; never with text of others.
+    *markup*: whether text in brackets is a style. Never set it for text that came from outside.
     """
     stream = sys.stderr if stderr else sys.stdout
     is_terminal = stream.isatty()

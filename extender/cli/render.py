@@ -249,7 +249,7 @@ def _free_cpus(node: NodeSummary) -> str:
 
 
 def _has_own_cpus(node: NodeSummary) -> bool:
-    """Whether a container can have CPUs for itself; so too if it is not known."""
+    """Whether a container can have exclusive CPUs. True as well if that is not known."""
     return node.cpu_policy in ("static", None) or node.resource_policy is not None
 
 

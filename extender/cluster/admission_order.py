@@ -32,7 +32,7 @@ def predecessors(
     """For each of *admits*, the bits of those before it, for every order that can give another outcome.
 
     *admits* are some of *events*, both in the ledger's order; *distinguished*: UIDs of pods of which more than the
-    shape matters. *in_any_order*: what counts is the creation of containers, which waits for images and volumes.
+    shape matters. *in_any_order*: containers are created in any order, because they wait for images and volumes.
     """
     if len(admits) < 2:
         return [0] * len(admits)
@@ -62,7 +62,7 @@ def _surely_before(admits: Sequence[Admit], events: Sequence[Event], *, in_any_o
 
 
 def _after(before: Sequence[int]) -> list[int]:
-    """For each admission, the bits of those that it is certainly before."""
+    """For each admission, the bits of the later ones: those that certainly came after it."""
     after = [0] * len(before)
     for number, bits in enumerate(before):
         for earlier in iter_bits(bits):
@@ -71,10 +71,10 @@ def _after(before: Sequence[int]) -> list[int]:
 
 
 def _may_swap_names(i: int, j: int, before: Sequence[int], after: Sequence[int]) -> bool:
-    """Whether *j* and *i* (later in the ledger) can change places in every order that has *j* before *i*.
+    """Whether *j* can be swapped with *i*, which is later in the ledger, in every order that has *j* before *i*.
 
-    Only a third one between them can prevent that: one that is certainly before *i* and not before *j*, or certainly
-    after *j* and not after *i*.
+    Only a third admission between them can prevent that: one that is certainly before *i* but not before *j*, or
+    certainly after *j* but not after *i*.
     """
     return not before[i] & ~before[j] and not after[j] & ~after[i]
 

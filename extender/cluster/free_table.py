@@ -1,9 +1,9 @@
 """What each class leaves free, as columns of numbers: thousands of classes are compared with a request at once.
 
 Rules of this file
-- A row is one state of one kubelet, a column what one NUMA node alone can serve of one resource. Rows of a group have
-  the same kubelet, the same traits, the same devices and the same columns. Traits are what else a judgement reads of
-  a class, such as whether its nodes are stale.
+- A row is one state of one kubelet. A column is what one NUMA node alone can serve of one resource. Rows of a group
+  have the same kubelet, the same traits, the same devices and the same columns. Traits are what else a judgement reads
+  of a class, such as whether its nodes are stale.
 - A class has a row for each of its possible states. Classes whose amounts cannot be counted, and those with the NRI
   topology-aware policy, have no rows: they are judged one by one.
 - `alike` gives each row a key: the NUMA node that each merge of a pod gets, or why it gets none. Rows with equal keys
@@ -30,7 +30,7 @@ NO_KEY: Final = -1
 _MAX_AMOUNT: Final = 1 << 56
 """Sums of 64 such amounts fit into 64 bits."""
 _MAX_BITS: Final = 50
-"""Limit on packed masks, so that there is room for the number of a merge."""
+"""Limit on the bits of packed masks. The remaining bits are for the number of a merge."""
 _GROUP_SHIFT: Final = 32
 _ROW: Final = (1 << _GROUP_SHIFT) - 1
 _FIRST_ROWS: Final = 16
@@ -41,7 +41,7 @@ WHOLE_CORES: Final = "\0whole cores"
 class _Columns(NamedTuple):
     """The columns of one resource.
 
-    `bits`: the position of each column's NUMA node in the group; -1: it does not matter.
+    `bits`: the position of each column's NUMA node in the group; -1: the column does not matter.
     """
 
     places: slice
@@ -123,7 +123,7 @@ class RowGroup:
     def amounts_of(self, resource: str, rows: Int64s) -> dict[int, NDArray[np.object_]] | None:
         """What is free of the resource in each row, as ints of any size, by NUMA id; -1 where that does not matter.
 
-        None: the rows do not have it.
+        None: the rows have no column for the resource.
         """
         columns = self._columns.get(resource)
         if columns is None:
@@ -137,7 +137,7 @@ class RowGroup:
         return len(pod.of(by_pod=self.hardware.by_pod) or ())
 
     def alike(self, rows: Int64s, pod: PodSteps) -> Int64s | None:
-        """A key for each row, `NO_KEY` where there is none; None: for no row. Keys of one call can be compared."""
+        """A key for each row, or `NO_KEY`; None: no row has a key. Only keys of one call can be compared."""
         hardware, layout = self.hardware, self.hardware.layout
         steps = pod.of(by_pod=hardware.by_pod)
         if steps is None or not hardware.is_plain:
@@ -181,11 +181,11 @@ class RowGroup:
     def _is_refusal_decided(
         self, step: PodStep, position: int, fits_of: Mapping[str, Int64s], has_wide_room: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Whether the verdict follows from what single NUMA nodes have, in rows where none has room for all of a merge.
+        """Whether single NUMA nodes decide the verdict, in rows where none has room for all resources of a merge.
 
-        *fits_of*: the NUMA nodes with room, by resource. *position*: of the merge; earlier ones have taken room.
-        The refusal names a resource without such a NUMA node. Memory that no set of NUMA nodes can serve has no hint:
-        the other resources choose the NUMA node, and the allocation fails there.
+        *fits_of*: the NUMA nodes with room, by resource. *position*: the number of the merge. Earlier merges have taken
+        room. The refusal names a resource without such a NUMA node. Memory that no set of NUMA nodes can serve has no
+        hint: the other resources choose the NUMA node, and the allocation fails there.
         """
         hardware, policy = self.hardware, self.hardware.layout.policy
         decided = np.ones(len(has_wide_room), np.bool_)
@@ -227,7 +227,7 @@ class RowGroup:
         return has_room if idle_nodes is None else has_room & (idle_nodes > 1)
 
     def _affinity(self, able: Int64s) -> Int64s:
-        """The NUMA node that each row's step gets, of those in *able*."""
+        """The NUMA node, of those in *able*, that the merge chooses in each row."""
         values, places = np.unique(able, return_inverse=True)
         return np.array([self._closest(value) for value in values.tolist()], np.int64)[places]
 
@@ -271,7 +271,7 @@ class StatesGroup:
         return self._group.merges(pod)
 
     def alike(self, numbers: Int64s, pod: PodSteps) -> Int64s | None:
-        """As `RowGroup.alike`: equal where the keys of the likeliest states and the sets of all keys are."""
+        """As `RowGroup.alike`. Equal if the keys of the likeliest states are equal, and the sets of all keys."""
         rows = self._rows.values[numbers]
         found = self._group.alike(rows.ravel(), pod)
         if found is None:
@@ -307,7 +307,7 @@ def _fits(free: Int64s, columns: _Columns, wanted: int) -> Int64s:
 
 
 class FreeTable:
-    """The rows of all classes of one cluster. The place of a class is its group and its number there, in one int."""
+    """The rows of all classes of one cluster. The place of a class is one int: its group, and its number in it."""
 
     def __init__(self) -> None:
         self._groups: Final[dict[int, RowGroup | StatesGroup]] = {}

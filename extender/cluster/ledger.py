@@ -1,7 +1,7 @@
 """The events on one node that its last report does not show yet, in the order in which the kubelet processes them.
 
 Rules of this file
-- A ledger is a value: every function returns a new one (or the same, if there is nothing to note).
+- A ledger is a value: every function returns a new one, or the same one if nothing changes.
 - Events are in the order in which the kubelet processes them: first those of the pod watch (the API server's order is
   the kubelet's), then the pods that we bound and that the watch has not shown yet.
 - A pod is confirmed only once a report shows resources allocated to it. A listed pod may still be in flight, and a
@@ -42,7 +42,7 @@ NO_PODS: Final[frozenset[str]] = frozenset()
 ENDING_SECONDS: Final = 60.0
 """Twice the usual grace period."""
 LEFT_REMEMBERED_SECONDS: Final = 900.0
-"""How long a pod that left is kept, so that a late report that still shows it has no effect."""
+"""How long a pod that left is remembered: a late report that still shows it has no effect."""
 
 
 class BindingState(Enum):
@@ -267,7 +267,7 @@ def confirm(ledger: Ledger, uids: Collection[str]) -> Ledger:
 
 
 def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
-    """The report says that the kubelet knew these pods and no longer counts them."""
+    """The report says that the kubelet knew these pods, and does not count them any more."""
     gone = set(uids) - ledger.left.keys()
     if not gone:
         return ledger
@@ -289,7 +289,7 @@ def is_lost(admit: Admit, now: float, assume_seconds: float) -> bool:
 def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds: float) -> Ledger:
     """Drop pods that were assumed too long ago, and pods that left before the admission of every pod in flight.
 
-    *held*: pods that the report still shows. They are never dropped.
+    *held*: pods that the report still shows. These pods are never dropped.
     """
     ledger = _without(ledger, lambda admit: is_lost(admit, now, assume_seconds))
     ended = _ended(ledger.events, now)
@@ -306,7 +306,7 @@ def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds:
 def trim(ledger: Ledger, now: float, *, assume_seconds: float, started_seconds: float) -> Ledger:
     """The ledger of a node that does not report, without pods whose admission is over for long.
 
-    *started_seconds*: after so long on the node, any report that comes shows a pod.
+    *started_seconds*: a report shows every pod that has been on the node for this long.
     """
     ledger = forget_mirrors(ledger, denied(ledger, (), now, mirror_seconds=started_seconds))
     old = absent(ledger, now, absence_seconds=started_seconds)
@@ -344,7 +344,7 @@ def absent(ledger: Ledger, heard_at: float, *, absence_seconds: float) -> frozen
 
 
 def ignored(ledger: Ledger, heard_at: float, running_since: float, *, absence_seconds: float) -> frozenset[str]:
-    """Pods on the node that its kubelet has not started for so long, although it ran: it will not start them.
+    """Pods on the node that a running kubelet has not started for *absence_seconds*. It will not start them.
 
     *running_since*: when the kubelet started.
     """
@@ -354,7 +354,7 @@ def ignored(ledger: Ledger, heard_at: float, running_since: float, *, absence_se
 
 
 def denied(ledger: Ledger, listed: Collection[str], heard_at: float, *, mirror_seconds: float) -> frozenset[str]:
-    """Static pods that the node's reports have not shown for so long, and that its kubelet does not list."""
+    """Static pods that no report has shown for *mirror_seconds*, and that the kubelet does not list."""
     return frozenset(
         e.uid for e in ledger.admits if e.static and e.uid not in listed and heard_at - e.since >= mirror_seconds
     )

@@ -22,7 +22,7 @@ from typing import Final
 from extender.cluster.node import Observation
 
 STRAY_SECONDS: Final = 60.0
-"""How long a node with a report is kept that the API server does not have. The watch of nodes can be late."""
+"""How long a node is kept that has reported and is not in the API server: its watch can be late."""
 
 
 class NodeObjects:
@@ -32,7 +32,7 @@ class NodeObjects:
         self._existing: frozenset[str] | None = None
         self._versions: dict[str, str] = {}
         self.strays: Final[dict[str, float]] = {}
-        """Nodes with a report that the API server did not have then, and since when; for reading only."""
+        """Nodes that have reported and that the API server does not have, and since when. For reading only."""
 
     def set_existing(self, names: Iterable[str], reported: Iterable[str], now: float) -> None:
         """Every node that the API server has. *reported*: every node with a report."""
@@ -121,7 +121,7 @@ class Deadlines:
 
 
 class Restarts:
-    """*start_seconds*: how long after its start a kubelet counts as starting, *down_seconds*: at most.
+    """*start_seconds*: how long a kubelet counts as starting; *down_seconds*: the longest time for that.
 
     A stopped kubelet counts as stopped for *down_seconds*, at most.
     """

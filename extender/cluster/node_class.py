@@ -155,7 +155,7 @@ class RetiredClasses:
         self.added_bytes += weight_bytes
 
     def held_bytes(self) -> int:
-        """The size of all that are still held. It takes a step for each of them."""
+        """The size of all classes that are still held. Cost: one step for each of them."""
         self.added_bytes = 0
         return sum(weight for weight, _ in list(self._held.values()))
 
@@ -290,7 +290,7 @@ class ClassTable:
             del self._rules[rules]
 
     def _let_go(self, kubelet: Kubelet) -> bool:
-        """Count one class less with this kubelet; whether that was the last one."""
+        """Count one class less with this kubelet. Returns whether that was the last one."""
         shared = self._by_object[id(kubelet)]
         shared.classes -= 1
         if not shared.classes:

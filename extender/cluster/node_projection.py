@@ -1,7 +1,7 @@
 """The projection of one node, computed when it is first read after a change, or elsewhere if that takes long.
 
 A projection that takes more than `Allowance` is not computed by a read: `is_changing` is True until `finish` brings the
-result of `work`, which any thread may compute. Until then every question for what is certain is answered no.
+result of `work`, which any thread may compute. Until then nothing about the node is certain.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Prediction(NamedTuple):
 
 
 class Allowance:
-    """What reads may cost at once: `of_one` new steps of one projection, and of all nodes what `limit` sets."""
+    """What reads may cost at once: `of_one` new steps of one projection, and what `limit` sets for all nodes."""
 
     __slots__ = ("_left", "_one")
 
@@ -55,7 +55,7 @@ class Allowance:
 
 
 class LateProjection(NamedTuple):
-    """A projection that was computed elsewhere, of what is `given`. `steps`: those that it took, and earlier ones."""
+    """A projection of `given` that was computed elsewhere. `steps`: its steps and the earlier ones."""
 
     given: ProjectionInput
     projection: Projection
@@ -63,7 +63,7 @@ class LateProjection(NamedTuple):
 
 
 class NodeProjection:
-    """See the file's text. `given`: what it is of; None while no verdict is possible. `steps`: those done for it."""
+    """See the file's text. `given`: its input; None while no verdict is possible. `steps`: the steps done for it."""
 
     __slots__ = ("_allowance", "_is_late", "_projected", "given", "steps")
 

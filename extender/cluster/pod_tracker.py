@@ -42,11 +42,11 @@ from extender.kubelet.verdict import Verdict
 class Timeouts:
     """How long unconfirmed facts are used, in seconds.
 
-    `assume`: a pod that this service bound, unless the watch or a report shows it. `finish`: a finished pod still
-    counts, because its kubelet has not torn it down yet. `ghost`: a pod that a report shows and the watch does not know
-    may exist; after that the kubelet's list decides. `absence`: a running pod that no report shows, and a pod on the
-    node that its kubelet has not started. `mirror`: a static pod that has a mirror pod and is in no report. `unread`: a
-    pod whose requests cannot be read may be in flight, unless a report shows it.
+    `assume`: a pod that this service bound, unless the watch or a report shows it. `finish`: how long a finished pod
+    still counts, because its kubelet has not torn it down yet. `ghost`: a pod that a report shows and the watch does
+    not know may exist; after that the kubelet's list decides. `absence`: a running pod that no report shows, and a pod
+    on the node that its kubelet has not started. `mirror`: a static pod that has a mirror pod and is in no report.
+    `unread`: a pod whose requests cannot be read may be in flight, unless a report shows it.
     """
 
     assume: float = 120.0
@@ -167,7 +167,7 @@ class PodTracker:
         return settled
 
     def _admitted(self, observation: Observation, kubelet: Kubelet, steps: Steps) -> frozenset[str]:
-        """Pods in flight of which the report shows all but containers that the NRI policy has yet to place."""
+        """Pods in flight that the report shows, except containers that the NRI policy has not placed yet."""
         if kubelet.runtime is None:
             return NO_PODS
         pods = ((admit.uid, steps.request(admit.pod, kubelet.rules)) for admit in self.ledger.admits)
@@ -194,7 +194,7 @@ class PodTracker:
         return self.ledger.may_be_gone(now) | (NO_PODS if given is None else given.maybe_gone)
 
     def lacks_pods(self, started_at: float) -> bool:
-        """Whether pods are missing in reports that are in the first list of a kubelet started at this time."""
+        """Whether reports lack pods that are in the first list of a kubelet that started at this time."""
         not_listed = self._not_listed - self.ledger.leaving.keys() - self.ledger.left.keys()
         return bool(not_listed) or any(
             admit.is_seen and not admit.static and admit.since < started_at for admit in self.ledger.admits

@@ -43,7 +43,7 @@ class Nomination:
     until: float
 
     def precedes(self, uid: str, priority: int, since: float) -> bool:
-        """Whether another pod must not use its resources. *since*: when the other pod was nominated, if it was."""
+        """Whether another pod must leave these resources free. *since*: when the other pod was nominated, if it was."""
         if uid == self.pod.uid:
             return False
         return self.priority > priority or (self.priority == priority and self.since < since)

@@ -128,7 +128,7 @@ class Projection:
 def project(given: ProjectionInput, steps: Steps | None = None, *, limit: float = inf) -> Projection:
     """The possible states from the report and the ledger.
 
-    *steps*: those of earlier calls for the same report, which save work and do not change the result.
+    *steps*: the steps of earlier calls for the same report. They save work and do not change the result.
 
     Raises:
         ElsewhereError: it takes more than *limit* new steps. What they led to is kept in *steps*.
@@ -286,7 +286,7 @@ class _Projector:
         return tuple(outcomes)
 
     def _by_now(self, states: tuple[ManagerState, ...], leaving: frozenset[str]) -> tuple[ManagerState, ...]:
-        """The states, and those that they may have changed to: some pods may have started or be gone."""
+        """The states, and those that follow if some of the pods have started or are gone."""
         starting = self.starting
 
         def start(state: ManagerState, uids: Sequence[str]) -> tuple[ManagerState, ...]:
@@ -331,7 +331,7 @@ class _Projector:
         return tuple({(number(state), holdings(state, self.distinguished)): state for state in states}.values())
 
     def _some(self, states: tuple[ManagerState, ...]) -> tuple[ManagerState, ...]:
-        """The states; the first one if they are too many, or if not all are followed any more."""
+        """The states. Only the first one if there are too many, or if not all orders are followed any more."""
         self._check(len(states) <= MAX_STATES)
         return states if self.complete else states[:1]
 

@@ -34,13 +34,13 @@ from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
 
 SEARCH_STEPS: Final = 250_000
-"""Steps in which a projection must find all possible states; about a microsecond each. Beyond it follows one order."""
+"""Steps (about a microsecond each) in which a projection must find all states. Then it follows only one order."""
 LAST_STEPS: Final = 100_000
 """Steps after which a projection that follows one order stops, with what it has found."""
 LOOP_STEPS: Final = 10_000
 """New steps of one projection that the event loop waits for; another thread does what takes longer."""
 LOOP_STEPS_OF_ALL: Final = 100_000
-"""New steps of all nodes that have changed since the last read, in which the event loop computes them."""
+"""The event loop computes the nodes that changed since the last read if that takes at most this many new steps."""
 MAX_STATES: Final = 32
 """How many states of one node are followed. A verdict on the node costs a replay for each."""
 MAX_ORDERS: Final = 16
@@ -57,7 +57,7 @@ STEPS_A_REPLAY: Final = budget.MAX_STEPS // budget.REPLAYS
 MAX_STEPS_OF_ONE: Final = 200_000
 """Steps of the replay's budget for one admission. The longest from one state in the recordings takes 90,000."""
 MAX_WEIGHT: Final = 1_000_000
-"""Steps after which the results that are kept for one node are dropped: they stand for memory as well."""
+"""The results of one node are dropped when they have cost this many steps, which stand for memory too."""
 STEP: Final = 20
 """What the smallest step costs."""
 STEPS_OF_AN_ADMISSION: Final = 200

@@ -1,4 +1,4 @@
-"""How much of a device's capacities a request consumes, and whether that is left.
+"""How much of a device's capacities a request consumes, and whether the device has that much left.
 
 Mirrors: allocator/consumable_capacity.go.
 """
@@ -45,7 +45,7 @@ def _rounded(wanted: Quantity | None, capacity: DeviceCapacity) -> Quantity:
 
 
 def _breaks(amount: Quantity, capacity: DeviceCapacity) -> bool:
-    """Whether the amount is above the greatest that one request may have, or none of the listed ones."""
+    """Whether the amount is greater than one request may have, or is not one of the listed amounts."""
     policy = capacity.policy
     if policy is None:
         return False

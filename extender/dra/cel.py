@@ -97,10 +97,9 @@ class Selector(NamedTuple):
     evaluate: Evaluate
 
     def holds(self, driver: str, device: SliceDevice, budget: Budget, *, with_lists: bool = False) -> bool:
-        """Whether it holds for the device. The steps are charged to *budget* as well.
+        """Whether the expression holds for the device. Its steps are charged to *budget* as well.
 
-        Raises:
-            CelError: it fails.
+        Raises: CelError: the expression fails.
             NotReplayedError: the result is not known.
             BudgetError: *budget* is used up.
         """

@@ -2,7 +2,7 @@
 
 Rules of this file
 - A text that is not CEL is a compile error. Syntax that is CEL and not read here is not known.
-- Operators are calls with names such as `_&&_`. Macros are calls as well; who evaluates the tree knows them.
+- Operators are calls with names such as `_&&_`. Macros are calls as well; the evaluation of the tree knows them.
 
 Source: the language definition of CEL (cel-spec/doc/langdef.md).
 """

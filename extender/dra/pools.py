@@ -115,7 +115,7 @@ class SliceIndex:
 
     @cached_property
     def _bad_elsewhere(self) -> Sequence[PoolId]:
-        """The pools whose slices with counter sets alone make a pool that is incomplete, invalid or in doubt."""
+        """The pools that are incomplete, invalid or in doubt already by their slices with counter sets."""
         found = []
         for pool_id, slices in self._of_pool.items() if self._partitions else ():
             counted = [each for each in slices if each.counter_sets]

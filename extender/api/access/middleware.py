@@ -77,7 +77,7 @@ class AccessControl:
         self.limits, self.metrics, self._wall = limits, metrics, wall
 
     def known(self, asgi: ASGIScope, peer: Peer, needed: AccessScope) -> Principal | None:
-        """The caller: by its token, else its certificate, else its address on loopback.
+        """The caller, identified by its token, else by its certificate, else by its address on loopback.
 
         None: call `admit`, which asks the API server about the token.
 
@@ -228,7 +228,7 @@ class AccessMiddleware:
                 await self._access.limited(error, needed, asgi["path"])(asgi, receive, send)
 
     async def _refusal(self, asgi: ASGIScope, needed: AccessScope, node_name: str, stack: ExitStack) -> Response | None:
-        """The reply to a refused request; None if it is allowed and *stack* holds its place. Raises LimitError."""
+        """The reply to a refused request. None: it is allowed, and *stack* holds its place. Raises LimitError."""
         access, peer = self._access, _peer(asgi)
         try:
             if (found := asgi["state"].pop(REFUSED, None)) is not None:

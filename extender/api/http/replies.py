@@ -12,7 +12,7 @@ DESCRIBED: Final[dict[str, type]] = {}
 
 
 def schema_of(kind: type) -> dict[str, Any]:
-    """A reference to the schema of a struct or dataclass, which the document then has."""
+    """A reference to the schema of a struct or dataclass. The schema is added to the document."""
     DESCRIBED[kind.__name__] = kind
     return {"$ref": f"{REFERENCE}{kind.__name__}"}
 

@@ -1,7 +1,7 @@
 """Renders long lists on the event loop in slices of a millisecond, so that the scheduler's calls are not delayed.
 
-Nothing is replayed for such lists and their length is limited. A thread would be slower for the event loop: it releases
-the interpreter only every five milliseconds, each time the event loop waits for it.
+Nothing is replayed for such lists and their length is limited. A thread would delay the event loop more: a thread
+releases the interpreter only every five milliseconds.
 """
 
 import asyncio

@@ -81,8 +81,7 @@ def nodes_router(service: Service) -> APIRouter:
 async def _details(service: Service, name: str, large: ThreadPoolExecutor) -> bytes:
     """One node as JSON. The text of a large node is made in a thread of *large*.
 
-    Raises:
-        UnknownNodeError: it has not reported.
+    Raises: UnknownNodeError: the node has not reported.
     """
     nodes, now = service.known.nodes, service.clock()
     nodes.expire(now)

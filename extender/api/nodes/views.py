@@ -120,7 +120,7 @@ def free_cpu_count(kubelet: Kubelet, state: ManagerState) -> int:
 
 
 def free_by_numa(kubelet: Kubelet, state: ManagerState) -> list[tuple[int, int | None]]:
-    """Of each NUMA node: the free CPUs, and the free memory in bytes, None if nothing counts it."""
+    """For each NUMA node: the free CPUs, and the free memory in bytes; None if no manager counts memory."""
     free, machine, by_policy = free_cpus(kubelet, state), kubelet.machine, numa_room_of(state)
     counted = {node.id: node.get("memory") for node in state.memory.nodes}
     rooms: list[tuple[int, int | None]] = []
