@@ -8,7 +8,8 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import wraps
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -73,7 +74,14 @@ def _option(flag: str, variable: str | None = None, *, name: str | None = None, 
 
 
 def _node_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that both commands have."""
+    """The options that both commands have. The command gets `NodeSettings` in place of them."""
+
+    @wraps(command)
+    def with_node(*, nri_config: Path | None, **options: Any) -> None:
+        named = {each.name: options.pop(each.name) for each in fields(NodeSettings) if each.name in options}
+        read = config_from_file(nri_config) if nri_config else None
+        command(node=NodeSettings(nri_config=read, **named), **options)
+
     existing = click.Path(path_type=Path, exists=True, file_okay=False)
     options = (
         _option("root", "NUMA_ROOT", type=existing, default=Path("/")),
@@ -84,9 +92,10 @@ def _node_options(command: Callable[..., None]) -> Callable[..., None]:
         _option("nri-config", "NUMA_NRI_CONFIG", type=FILE),
         _option("nri-release", "NUMA_NRI_RELEASE", default="", show_default=False),
     )
+    wrapped: Callable[..., None] = with_node
     for option in reversed(options):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped
 
 
 @click.group(cls=VisibleGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -97,22 +106,9 @@ def main() -> None:
 
 @main.command()
 @_node_options
-def report(
-    *,
-    root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
-    rules: dict[str, bool], nri_config: Path | None, nri_release: str,
-) -> None:  # fmt: skip
+def report(*, node: NodeSettings) -> None:
     """Print the NodeReport of the machine whose files are under --root, as one line of JSON."""
-    settings = NodeSettings(
-        root=root,
-        node_name=node_name,
-        kubelet_dir=kubelet_dir,
-        kubelet_version=kubelet_version,
-        rules=rules,
-        nri_config=config_from_file(nri_config) if nri_config else None,
-        nri_release=nri_release,
-    )
-    content = NodeReader(settings).look(is_tick=True)
+    content = NodeReader(node).look(is_tick=True)
     click.echo(orjson.dumps(replace(content, sequence=next_sequence(0), observed_at=time.time())))
 
 
@@ -142,9 +138,7 @@ def report(
 @_option("log-format", "NUMA_LOG_FORMAT", type=click.Choice(["text", "json"]), default="text")
 def run(
     *,
-    root: Path, node_name: str, kubelet_dir: str | None, kubelet_version: str | None,
-    rules: dict[str, bool], nri_config: Path | None, nri_release: str, nri_namespace: str | None,
-    push: str | None,
+    node: NodeSettings, nri_namespace: str | None, push: str | None,
     nrt: bool, api_url: str | None, api_token_file: Path, api_ca_file: Path, nrt_refresh: float,
     interval: float, once: bool, dry_run: bool, listen: str, timeout: float,
     token_file: Path | None, ca_file: Path | None, cert_file: Path | None, key_file: Path | None,
@@ -162,7 +156,7 @@ def run(
     for name, near in unknown_variables(os.environ):
         LOG.warning("unknown option: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
     api = None
-    if (nrt and not dry_run) or (nri_namespace and not nri_config):
+    if (nrt and not dry_run) or (nri_namespace and not node.nri_config):
         api = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)
     kubelet = _kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file)
     certificates = {"kubelet": kubelet.pin_file, "kubelet_ca": kubelet.ca_file} if kubelet else {}
@@ -170,23 +164,16 @@ def run(
     if dry_run:
         sink, mode, receiver = DrySink(sys.stdout.buffer), "dry-run", "-"
     elif api and nrt:
-        sink, mode, receiver = NrtSink(api, node_name), "nrt", api.url
+        sink, mode, receiver = NrtSink(api, node.node_name), "nrt", api.url
     else:
         credentials = CredentialFiles(token_file=token_file, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
         mode, receiver = "push", push or ""
-        sink = HttpSink(receiver, node_name, timeout_seconds=timeout, credentials=credentials)
+        sink = HttpSink(receiver, node.node_name, timeout_seconds=timeout, credentials=credentials)
         certificates |= {"client": cert_file, "extender_ca": ca_file}
+    if api and nri_namespace and not node.nri_config:
+        node = replace(node, nri_config=_nri_config(nri_namespace, api, node.node_name, timeout))
     settings = service.ServiceSettings(
-        node=NodeSettings(
-            root=root,
-            node_name=node_name,
-            kubelet_dir=kubelet_dir,
-            kubelet_version=kubelet_version,
-            kubelet_api=kubelet,
-            rules=rules,
-            nri_config=_nri_config(nri_config, nri_namespace, api, node_name, timeout),
-            nri_release=nri_release,
-        ),
+        node=replace(node, kubelet_api=kubelet),
         sink=sink,
         mode=mode,
         receiver=receiver,
@@ -223,14 +210,8 @@ def _api_server(
     )
 
 
-def _nri_config(
-    file: Path | None, namespace: str | None, api: ApiServer | None, node_name: str, timeout_seconds: float
-) -> ReadNriConfig | None:
-    """Reads the configuration of the NRI policy: from *file*, else from the API server, else not at all."""
-    if file:
-        return config_from_file(file)
-    if not namespace or not api:
-        return None
+def _nri_config(namespace: str, api: ApiServer, node_name: str, timeout_seconds: float) -> ReadNriConfig:
+    """Reads the configuration of the NRI policy from the API server."""
     connection = Connection(
         api.url, timeout_seconds=timeout_seconds, credentials=api.credentials, max_answer_bytes=MAX_ANSWER_BYTES
     )

@@ -33,10 +33,12 @@ def build_report(
     podresources = observation.podresources
     checkpoint = {} if observation.never_had_devices else observation.state.kubelet_internal_checkpoint
     devices, device_problems = join_devices(podresources, checkpoint, remembered)
-    pods, pod_problems = join_pods(podresources, observation.state, observation.pod_logs, observation.kubelet_version)
+    pods, pod_problems = join_pods(
+        podresources, observation.state, observation.pod_logs, observation.fixed.kubelet_version
+    )
     zones, zone_problems = build_zones(
-        observation.machine,
-        observation.kubelet,
+        observation.fixed.machine,
+        observation.fixed.kubelet,
         observation.state,
         devices,
         in_use=_devices_in_use(observation, pods or ()),
@@ -45,12 +47,12 @@ def build_report(
     problems = (*observation.problems, *_machine_disagreements(observation), *device_problems, *pod_problems)
     return NodeReport(
         node_name=node_name,
-        boot_id=observation.boot_id,
+        boot_id=observation.fixed.boot_id,
         sequence=sequence,
         observed_at=observed_at,
-        kubelet_version=observation.kubelet_version,
-        machine=observation.machine,
-        kubelet=observation.kubelet,
+        kubelet_version=observation.fixed.kubelet_version,
+        machine=observation.fixed.machine,
+        kubelet=observation.fixed.kubelet,
         devices=devices,
         state=observation.state,
         pods=pods,
@@ -97,7 +99,7 @@ def _machine_disagreements(observation: NodeSnapshot) -> list[Problem]:
     changed since then, or that the configuration read is not the one in use.
     """
     problems: list[Problem] = []
-    kubelet, state = observation.kubelet, observation.state
+    kubelet, state = observation.fixed.kubelet, observation.state
     for document, name, setting in (
         (state.cpu_manager_state, "cpu_manager_state", kubelet and kubelet.cpuManagerPolicy),
         (state.memory_manager_state, "memory_manager_state", kubelet and kubelet.memoryManagerPolicy),
@@ -109,7 +111,7 @@ def _machine_disagreements(observation: NodeSnapshot) -> list[Problem]:
     machine_state = (state.memory_manager_state or {}).get("machineState")
     if isinstance(machine_state, Mapping) and machine_state:
         in_state = {str(node): _total_memory(record) for node, record in machine_state.items()}
-        in_sysfs = {str(node.id): node.memory for node in observation.machine.numa}
+        in_sysfs = {str(node.id): node.memory for node in observation.fixed.machine.numa}
         if in_state != in_sysfs:
             reason = f"memory by NUMA node is {in_state}, but sysfs has {in_sysfs}"
             problems.append(Problem(source="kubelet state", path="memory_manager_state", reason=reason))

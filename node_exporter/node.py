@@ -11,8 +11,8 @@ from node_exporter.devices import Remembered, remember
 from node_exporter.files import identity
 from node_exporter.kubelet_api import KubeletApi, ask_kubelet
 from node_exporter.nri_policy import NriObserver, ReadNriConfig
-from node_exporter.observation import RunningConfig
-from node_exporter.observe import Fixed, observe, read_fixed
+from node_exporter.observation import Fixed, RunningConfig
+from node_exporter.observe import observe, read_fixed
 from node_exporter.podresources import PodResourcesClient
 from node_exporter.report import NodeReport, PodResourcesService
 

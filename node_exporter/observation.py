@@ -4,7 +4,8 @@ Rule of this file: a source that could not be read is None, never an empty value
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 
 from node_exporter.report import KubeletState, Problem, ReportedContainer, ReportedKubeletConfig, ReportedMachine
 
@@ -51,21 +52,41 @@ class RunningConfig:
     problems: tuple[Problem, ...] = ()
 
 
+REREAD_SOURCES = frozenset({"sysfs", "node"})
+"""Sources whose problems are always unreadable files. A healthy node has none of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """What does not change until the kubelet restarts."""
+
+    machine: ReportedMachine
+    kubelet: ReportedKubeletConfig | None
+    kubelet_version: str | None
+    boot_id: str
+    kubelet_dir: Path
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether a source could not be read, so that it is read again before the kubelet restarts."""
+        return self.kubelet is None or any(
+            problem.severity == "error" or problem.source in REREAD_SOURCES for problem in self.problems
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSnapshot:
-    """One consistent snapshot of a node.
+    """One consistent snapshot of a node, unless `problems` says otherwise.
 
     `pod_logs` None: the pods' log directories are not readable. `never_had_devices`: no device plugin ever registered.
     `is_torn`: a state file contradicts itself, the machine or the configuration, as between two writes of the kubelet.
     """
 
-    boot_id: str
-    machine: ReportedMachine
-    kubelet_version: str | None
-    kubelet: ReportedKubeletConfig | None
+    fixed: Fixed
     state: KubeletState
     podresources: PodResources | None
     pod_logs: PodLogs | None = None
     never_had_devices: bool = False
     is_torn: bool = False
-    problems: tuple[Problem, ...] = field(default=())
+    problems: tuple[Problem, ...] = ()

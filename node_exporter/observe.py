@@ -9,7 +9,7 @@ Rules of this file
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from node_exporter.checkpoints import (
@@ -25,9 +25,9 @@ from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.files import describe, is_directory, read_text, under
 from node_exporter.kubelet_config import effective_config, load_documents
 from node_exporter.kubelet_flags import Flags, find_command_line, last_value, parse_flags
-from node_exporter.observation import NodeSnapshot, PodResources, RunningConfig
+from node_exporter.observation import Fixed, NodeSnapshot, PodResources, RunningConfig
 from node_exporter.pods import read_pod_logs
-from node_exporter.report import KubeletState, Problem, ReportedKubeletConfig, ReportedMachine
+from node_exporter.report import KubeletState, Problem, ReportedKubeletConfig
 from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, mem_total, read_machine
 
 DEFAULT_KUBELET_DIR = "/var/lib/kubelet"
@@ -36,29 +36,7 @@ ATTEMPTS = 6
 PAUSE_SECONDS = 0.02
 """The pause between two attempts. The kubelet's two writes of one allocation are a few milliseconds apart."""
 
-REREAD_SOURCES = frozenset({"sysfs", "node"})
-"""Sources whose problems are always unreadable files. A healthy node has none of them."""
-
 AskPodResources = Callable[[], tuple[PodResources | None, tuple[Problem, ...]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
-    """What does not change until the kubelet restarts."""
-
-    machine: ReportedMachine
-    kubelet: ReportedKubeletConfig | None
-    kubelet_version: str | None
-    boot_id: str
-    kubelet_dir: Path
-    problems: tuple[Problem, ...]
-
-    @property
-    def is_incomplete(self) -> bool:
-        """Whether a source could not be read, so that it is read again before the kubelet restarts."""
-        return self.kubelet is None or any(
-            problem.severity == "error" or problem.source in REREAD_SOURCES for problem in self.problems
-        )
 
 
 def read_fixed(
@@ -96,8 +74,8 @@ def read_fixed(
 
 def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> NodeSnapshot:
     """Read what changes: the state files, podresources and the pods' log directories."""
-    moment = _consistent_moment(fixed, ask, pause)
-    problems = [*fixed.problems, *moment.problems]
+    snapshot = _consistent_snapshot(fixed, ask, pause)
+    problems = [*fixed.problems, *snapshot.problems]
     if not is_directory(fixed.kubelet_dir):
         problems = [problem for problem in problems if problem.source != "kubelet state"]
         path = f"/{fixed.kubelet_dir.relative_to(root)}"
@@ -106,32 +84,10 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
     if logs is None:
         reason = "not readable: UIDs are known only for pods with CPUs or devices"
         problems.append(Problem(source="pods", path=POD_LOG_DIR, reason=reason, severity="info"))
-    return NodeSnapshot(
-        boot_id=fixed.boot_id,
-        machine=fixed.machine,
-        kubelet_version=fixed.kubelet_version,
-        kubelet=fixed.kubelet,
-        state=moment.state,
-        podresources=moment.podresources,
-        pod_logs=logs,
-        never_had_devices=moment.never_had_devices,
-        is_torn=moment.is_torn,
-        problems=tuple(problems),
-    )
+    return replace(snapshot, pod_logs=logs, problems=tuple(problems))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Moment:
-    """State files and podresources of one moment, unless `problems` says otherwise."""
-
-    state: KubeletState
-    podresources: PodResources | None
-    never_had_devices: bool
-    is_torn: bool
-    problems: tuple[Problem, ...]
-
-
-def _consistent_moment(fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> _Moment:
+def _consistent_snapshot(fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> NodeSnapshot:
     """Read the files, call podresources, read the files again. Repeat while they change or are incomplete."""
     files = read_files(fixed.kubelet_dir)
     for attempt in range(ATTEMPTS):
@@ -149,7 +105,8 @@ def _consistent_moment(fixed: Fixed, ask: AskPodResources, pause: Callable[[floa
     if moved:
         reason = f"changed during each of {ATTEMPTS} attempts: podresources may be from another moment"
         problems = (*problems, Problem(source="kubelet state", path="", reason=reason))
-    return _Moment(
+    return NodeSnapshot(
+        fixed=fixed,
         state=state,
         podresources=podresources,
         never_had_devices=files.never_had_devices,

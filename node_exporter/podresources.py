@@ -71,19 +71,6 @@ class PodResourcesClient:
             self.close()
             return None, (_problem(self._socket, describe(error)),)
 
-    def get(self, namespace: str, name: str) -> ListedPod | None:
-        """One pod. None if the kubelet does not count it, or does not reply (Get exists from 1.34 on)."""
-        import grpc  # noqa: PLC0415
-
-        from node_exporter._podresources import podresources_pb2 as pb  # noqa: PLC0415
-
-        request = pb.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
-        try:
-            reply = self._call("Get", request, pb.GetPodResourcesResponse)
-        except (grpc.RpcError, ValueError):
-            return None
-        return _pod(reply.pod_resources)
-
     def close(self) -> None:
         """Close the connection. The next call opens a new one."""
         if self._channel is not None:

@@ -76,7 +76,6 @@ class FakeKubelet:
         handlers = {
             "List": self._handler(pb.ListPodResourcesRequest, self._list),
             "GetAllocatableResources": self._handler(pb.AllocatableResourcesRequest, self._allocatable),
-            "Get": self._handler(pb.GetPodResourcesRequest, self._get),
         }
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers)])
         server.add_insecure_port(f"unix:{self.socket}")
@@ -109,12 +108,6 @@ class FakeKubelet:
 
     def _allocatable(self, _request: object, _context: grpc.ServicerContext) -> pb.AllocatableResourcesResponse:
         return pb.AllocatableResourcesResponse(devices=container_devices(self.devices), cpu_ids=self.cpus)
-
-    def _get(self, request: pb.GetPodResourcesRequest, context: grpc.ServicerContext) -> pb.GetPodResourcesResponse:
-        for listed in self.pods:
-            if (listed.namespace, listed.name) == (request.pod_namespace, request.pod_name):
-                return pb.GetPodResourcesResponse(pod_resources=listed)
-        return context.abort(grpc.StatusCode.NOT_FOUND, "pod not found")
 
 
 class FakeKubeletApi:

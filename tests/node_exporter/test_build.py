@@ -1,10 +1,11 @@
 """Facts of several sources joined: devices, pods, zones, and the problems where they disagree."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from node_exporter.build import build_report
-from node_exporter.observation import DeviceNuma, ListedPod, NodeSnapshot, PodResources
+from node_exporter.observation import DeviceNuma, Fixed, ListedPod, NodeSnapshot, PodResources
 from node_exporter.report import (
     Amount,
     KubeletState,
@@ -37,8 +38,9 @@ def report(
         podresources = PodResources(
             pods=tuple(pods), devices=devices or {}, allocatable_cpus=frozenset({1, 2, 3, 5, 6, 7})
         )
-    observation = NodeSnapshot(
+    fixed = Fixed(
         boot_id="b",
+        kubelet_dir=Path("/var/lib/kubelet"),
         machine=ReportedMachine(
             cpus=tuple(tuple(cpu) for cpu in MACHINE["cpus"]),
             numa=tuple(NumaNode(**node) for node in MACHINE["numa"]),
@@ -48,6 +50,9 @@ def report(
         kubelet=ReportedKubeletConfig(
             cpuManagerPolicy=cpu_manager, memoryManagerPolicy="Static", reservedSystemCPUs="0,4"
         ),
+    )
+    observation = NodeSnapshot(
+        fixed=fixed,
         state=state or KubeletState(cpu_manager_state=cpu_state(), memory_manager_state=memory_state()),
         podresources=podresources,
         pod_logs=logs,

@@ -51,17 +51,6 @@ def test_cpus_of_a_pod_as_a_whole_are_read(kubelet: FakeKubelet) -> None:
     assert answer.pods[0].cpus == (8, 9)
 
 
-def test_get_finds_one_pod_or_none(kubelet: FakeKubelet) -> None:
-    kubelet.pods = [pod("a", cpus=[1])]
-    client = PodResourcesClient(kubelet.socket)
-
-    found = client.get("default", "a")
-
-    assert found is not None
-    assert found.containers[0].cpus == (1,)
-    assert client.get("default", "b") is None
-
-
 def test_missing_socket_is_a_problem(tmp_path: Path) -> None:
     assert PodResourcesClient(tmp_path / "kubelet.sock").ask()[1][0].reason.startswith("no socket")
 
