@@ -299,6 +299,7 @@ def make_questions(service: Service) -> AskedQuestions:
         demands=service.known.demands.all,
         judge=service.judging.ranking.judge,
         budgets=service.known.running.budgets,
+        forecast=service.surroundings.forecast,
         metrics=service.metrics,
     )
 

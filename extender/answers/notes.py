@@ -226,6 +226,9 @@ def _cpu_driver(kubelet: Kubelet | None) -> Iterator[str]:
 
 
 def _where(device: DynamicDevice) -> str:
+    if device.is_predicted:
+        where = f"on NUMA node {format_list(device.numa)}" if device.numa else "on a NUMA node that nobody names"
+        return f"kube-scheduler will take device {device.name} of {device.driver}, which is {where}"
     if not device.numa:
         return f"device {device.name} of {device.driver} is on a NUMA node that its driver does not name"
     return f"device {device.name} of {device.driver} is on NUMA node {format_list(device.numa)}"

@@ -14,7 +14,7 @@ from extender.api.http.slices import Slices
 from extender.config.settings import Settings
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
-from extender.questions.node_context import NOTHING_KNOWN, NodeContext
+from extender.questions.node_context import NOTHING_KNOWN, ClaimForecast, NodeContext, no_forecast
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.objections import Objector
 from extender.scheduling.records.kubelet_rules import Behaviour
@@ -35,9 +35,10 @@ class ContextSource(Protocol):
 
 
 class LateNodeContext:
-    """A `ContextSource` without content until `use` provides a source."""
+    """A `ContextSource` without content until `use` provides a source. `foretell`: returns the forecast, if any."""
 
     def __init__(self) -> None:
+        self.foretell: Callable[[], ClaimForecast | None] = no_forecast
         self._source: ContextSource | None = None
 
     def use(self, source: ContextSource) -> None:
@@ -47,6 +48,10 @@ class LateNodeContext:
     def __call__(self, name: str) -> NodeContext:
         """What is known of a node. Nothing is, until `use` gives a source."""
         return NOTHING_KNOWN if self._source is None else self._source(name)
+
+    def forecast(self) -> ClaimForecast | None:
+        """What predicts devices of claims now; None: nothing does."""
+        return self.foretell()
 
     def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
         """What finished pods of *uids* request. Empty until `use` gives a source."""

@@ -68,6 +68,7 @@ class Settings(BaseSettings):
     topologies: Literal["off", "on"] = "off"
     namespace_demands: Literal["off", "on"] = "off"
     dra: Literal["off", "on"] = "off"
+    dra_scheduler: str = ""
     sibling_labels: str = ""
     gangs: Literal["off", "on"] = "off"
     gang_apis: str = ""

@@ -100,13 +100,16 @@ class SliceIndex:
             device.binding_conditions for each in pool.slices for device in each.devices
         )
 
-    def _grouped(self, node: DraNode) -> Mapping[PoolId, list[ResourceSlice]]:
-        """The slices of each pool that the node looks at, of the highest generation among them."""
+    def pool_ids(self, node: DraNode) -> Iterable[PoolId]:
+        """The pools that the node looks at."""
         ids = {(each.driver, each.pool): None for each in self._of_node.get(node.name, ())}
         ids |= {(each.driver, each.pool): None for each in self._anywhere if self._looked_at(each, node)}
-        ids |= dict.fromkeys(self._bad_elsewhere)
+        return ids | dict.fromkeys(self._bad_elsewhere)
+
+    def _grouped(self, node: DraNode) -> Mapping[PoolId, list[ResourceSlice]]:
+        """The slices of each pool that the node looks at, of the highest generation among them."""
         grouped = {}
-        for pool_id in ids:
+        for pool_id in self.pool_ids(node):
             slices = [each for each in self._of_pool[pool_id] if self._looked_at(each, node)]
             newest = max((each.generation for each in slices), default=0)
             if slices:

@@ -30,11 +30,12 @@ _REQUESTS: Final[RecentBytes[bytes, Mapping[str, int]]] = RecentBytes(REMEMBERED
 class WatchedSurroundings:
     """Implements `extender.questions.node_context.LookUp` with watches.
 
-    `devices_on`: the devices of DRA drivers of a node by name; None: not known.
+    `devices_on`: the devices of DRA drivers of a node by name; None: not known. `claims_on`: `NodeContext.claims`.
     """
 
     def __init__(self) -> None:
         self.devices_on: Callable[[str], Sequence[DynamicDevice] | None] = lambda _name: None
+        self.claims_on: Callable[[str], object] = lambda _name: None
         self._nodes: dict[str, NodeContext] = {}
         self._requested: dict[str, Mapping[str, int]] = {}
         self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
@@ -56,6 +57,7 @@ class WatchedSurroundings:
             requested_milli=self._requested.get(name, _NOTHING),
             pods=self._list(name),
             devices=self.devices_on(name),
+            claims=self.claims_on(name),
         )
 
     def _list(self, name: str) -> Sequence[WatchedPod]:

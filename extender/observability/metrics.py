@@ -94,6 +94,7 @@ class Metrics:
         self.watch_silence = self._gauge("watch_silence_seconds", ("watch",))
         self.unread_objects = self._gauge("unreadable_objects", ("watch",))
         self.binds = self._counter("binds", outcome=("bound", "unsure", "invalid", "unready", *BindFailure))
+        self.claim_forecasts = self._counter("claim_forecasts", result=("agrees", "differs", "not_known"))
 
     def _callers(self) -> None:
         self.insecure = self._gauge("insecure")

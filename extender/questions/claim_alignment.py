@@ -23,7 +23,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.verdict import Certainty
 from extender.questions.node_context import DynamicDevice
 from extender.replay.alignment import NOTHING, Alignment, Spread, alignment_of_outcome
-from extender.replay.pod import Pod
+from extender.replay.pod import Claimed, ClaimedDevice, Pod
 from extender.scheduling.judgement import Judgement, are_all_known
 from extender.scheduling.scoring import MAX_SCORE
 
@@ -68,6 +68,20 @@ def places_of(kubelet: Kubelet, outcomes: Sequence[Outcome]) -> Places:
 def may_claim_cpus(pod: Pod, devices: Iterable[DynamicDevice]) -> bool:
     """Whether the claims of the pod can be for CPUs of a node with these devices."""
     return pod.has_claims and any(device.is_cpus for device in devices)
+
+
+def claimed_of(pod: Pod, devices: Sequence[DynamicDevice]) -> Claimed:
+    """The devices of the pod's claims among those of a node, by container. Empty if there are none."""
+    found = {
+        container.name: tuple(
+            ClaimedDevice(device.numa, device.is_cpus)
+            for claim in container.claims
+            for device in devices
+            if claim and device.claim == claim
+        )
+        for container in pod.containers
+    }
+    return {name: claimed for name, claimed in found.items() if claimed}
 
 
 def extended_by_claims(pod: Pod, node_class: NodeClass) -> frozenset[str]:

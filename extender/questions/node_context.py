@@ -8,11 +8,12 @@ Rules of this file
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
+from extender.replay.pod import Pod
 from extender.scheduling.node_totals import node_allocatable
 
 CPU_DRIVER: Final = "dra.cpu"
@@ -22,7 +23,8 @@ CPU_DRIVER: Final = "dra.cpu"
 class DynamicDevice(NamedTuple):
     """One device of a node. `claim`: NAMESPACE/NAME, "": free.
 
-    `numa`: the NUMA nodes that it is local to, as raw bits; 0: the driver does not say.
+    `numa`: the NUMA nodes that it is local to, as raw bits; 0: the driver does not say. `is_predicted`: kube-scheduler
+    has not allocated it to the claim yet.
     """
 
     driver: str
@@ -30,6 +32,7 @@ class DynamicDevice(NamedTuple):
     name: str
     numa: int = 0
     claim: str = ""
+    is_predicted: bool = False
 
     @property
     def is_cpus(self) -> bool:
@@ -75,8 +78,8 @@ class Taint:
 class NodeContext:
     """`allocatable_milli` as `node_totals`; `requested_milli`: what all pods of the node request together.
 
-    `pods`: all of them that have not finished. `devices`: those of DRA drivers. Both are the same objects as long as
-    none of them changes.
+    `pods`: all of them that have not finished. `devices`: those of DRA drivers. `claims`: what a `ClaimForecast` reads
+    of the node. Each is the same object as long as nothing in it changes.
     """
 
     labels: Mapping[str, str] | None = None
@@ -86,11 +89,24 @@ class NodeContext:
     requested_milli: Mapping[str, int] | None = None
     pods: Sequence[WatchedPod] | None = None
     devices: Sequence[DynamicDevice] | None = None
+    claims: object = None
 
 
 NOTHING_KNOWN: Final = NodeContext()
 LookUp = Callable[[str], NodeContext]
 """Returns the context of a live node, by name. Cheap: it is called for each node of a question."""
+
+
+class ClaimForecast(Protocol):
+    """What decides which devices claims get, besides the nodes."""
+
+    def devices_for(self, pod: Pod, name: str, around: NodeContext, /) -> Sequence[DynamicDevice] | None:
+        """The devices of a node after kube-scheduler allocated those that the pod's claims lack; None: not known."""
+
+
+def no_forecast() -> ClaimForecast | None:
+    """Nothing is predicted."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from extender.questions.claim_alignment import (
     ClaimAlignment,
     Places,
     claim_alignment_of,
+    claimed_of,
     is_certain,
     may_claim_cpus,
     places_of,
@@ -138,6 +139,7 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
     if any(each is not None for each in claim_alignments):
         known = [ClaimAlignment.UNKNOWN if each is None else each for each in claim_alignments]
         scores = ranked_by_claims(scores, known, judgements)
+    by_devices: dict[object, Judgement] = {}
     answers = []
     for subject, judged, replayed, claim_alignment, score in zip(
         subjects, judgements, each_replayed, claim_alignments, scores, strict=True
@@ -146,6 +148,8 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
         may_claim = may_claim_cpus(workload.pod, subject.around.devices or ())
         is_claimed = judged.refusal is RefusalReason.DEMAND_NOT_PLACED and may_claim
         judgement = Judgement(None, Certainty.POSSIBLE) if is_claimed else judged
+        if judgement.refusal is None and workload.pod.demand.is_required:
+            judgement = _with_devices(workload.pod, subject, judgement, judge, by_devices)
         answers.append(
             NodeWhatIf(
                 subject=subject,
@@ -159,6 +163,21 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
             )
         )
     return answers
+
+
+def _with_devices(
+    pod: Pod, subject: Subject, judgement: Judgement, judge: Judge, known: dict[object, Judgement]
+) -> Judgement:
+    """The judgement with what the pod's claims have on the node, and will get. *known*: of the same pod."""
+    devices = subject.around.devices or ()
+    claimed = claimed_of(pod, devices)
+    key = subject.node_class, tuple(claimed.items())
+    if claimed and key not in known:
+        known[key] = judge(PodShape(replace(pod, uid=SHAPE_UID, claimed=claimed)), subject.node_class)
+    if not claimed or known[key].refusal is None:
+        return judgement
+    is_predicted = any(each.is_predicted for each in devices)
+    return Judgement(RefusalReason.DEMAND_FORECAST if is_predicted else RefusalReason.DEMAND_CLAIM, judgement.certainty)
 
 
 def _claim_alignment(pod: Pod, subject: Subject, replayed: _Replayed) -> ClaimAlignment | None:

@@ -61,6 +61,10 @@ class RefusalReason(Enum):
     DEMAND_SOCKET = ("the pod demands one socket and would be split on the node", False)
     DEMAND_MEMORY = ("the pod demands local memory and could get remote memory on the node", False)
     DEMAND_CLAIM = ("the pod demands alignment and devices of its claims are elsewhere on the node", False)
+    DEMAND_FORECAST = (
+        "the pod demands alignment and kube-scheduler would allocate devices elsewhere on the node",
+        False,
+    )
     DEMAND_CLAIM_NOT_KNOWN = ("the pod demands alignment and the driver of a device does not say where it is", False)
     DEMAND_NOT_PLACED = ("the pod demands alignment and the node's kubelet would not place it on NUMA nodes", True)
     DEMAND_NOT_KNOWN = ("the pod demands alignment and it is not known where the node would place it", False)

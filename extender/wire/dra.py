@@ -1,6 +1,7 @@
 """ResourceSlices, DeviceClasses, ResourceClaims and nodes, from JSON of the API server to values of `extender/dra`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from extender.dra.objects import (
@@ -143,10 +144,14 @@ def _selection(value: Json, path: str) -> NodeSelection:
     return NodeSelection(
         node_name,
         all_nodes,
-        lambda node: any(term.matches(node.name, node.labels) for term in parsed),
+        partial(_matches_any, parsed),
         tuple(first.get("matchFields") or ()),
         tuple(first.get("matchExpressions") or ()),
     )
+
+
+def _matches_any(terms: Sequence[NodeTerm], node: DraNode) -> bool:
+    return any(term.matches(node.name, node.labels) for term in terms)
 
 
 def device_from_json(value: object, path: str) -> SliceDevice:

@@ -198,6 +198,7 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
         created_at=unix_seconds(metadata.get("creationTimestamp")),
         demand=demand_from_json(metadata.get("annotations"), containers=list(names)),
         metadata=described,
+        claims=tuple(known.claims.values()),
         weight_bytes=weight,
         is_node_critical=spec.get("priorityClassName") == NODE_CRITICAL,
     )

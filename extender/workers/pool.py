@@ -20,6 +20,7 @@ from extender.answers.question import (
     BusyError,
     DefectError,
     OutOfMemoryError,
+    QuestionKind,
     QuestionTimeoutError,
     WorkerDiedError,
 )
@@ -27,7 +28,7 @@ from extender.answers.snapshot import Snapshot
 from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
-from extender.questions.node_context import LookUp
+from extender.questions.node_context import ClaimForecast, LookUp, no_forecast
 from extender.replay.alignment_demand import Demand
 from extender.scheduling.judge import Judge
 from extender.scheduling.victims import DisruptionBudget
@@ -71,12 +72,16 @@ class AskedQuestions:
         demands: Callable[[], Mapping[str, Demand]],
         judge: Judge,
         budgets: Callable[[], Sequence[DisruptionBudget] | None],
+        forecast: Callable[[], ClaimForecast | None] = no_forecast,
         metrics: Metrics,
     ) -> None:
-        """*records*: returns the current record of every node. *demands*: those of namespaces. *budgets*: all."""
+        """*records*: returns the current record of every node. *demands*: those of namespaces. *budgets*: all.
+
+        *forecast*: predicts devices of claims.
+        """
         self._limits, self._settings, self._metrics = limits, settings, metrics
         self._records, self._look_up, self._judge = records, look_up, judge
-        self._demands, self._budgets = demands, budgets
+        self._demands, self._budgets, self._forecast = demands, budgets, forecast
         self._places: WorkerSlots | None = None
         self._template: TemplateProcess | None = None
         self._starting = asyncio.Lock()
@@ -104,6 +109,8 @@ class AskedQuestions:
         """The lines of the answer, from a worker process, as soon as each is known."""
         began = time.monotonic()
         asked = replace(asked, demands=self._demands())
+        if asked.kind is QuestionKind.WHAT_IF:
+            asked = replace(asked, forecast=self._forecast())
         if asked.kind in EVICTING:
             asked = replace(asked, budgets=self._budgets())
         with self._counted(asked, began):

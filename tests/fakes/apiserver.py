@@ -103,6 +103,7 @@ class FakeApiServer:
         self.nodes = Objects(self.store, registry, resources.NODES)
         self.namespaces = Objects(self.store, registry, resources.NAMESPACES)
         self.slices = Objects(self.store, registry, resources.SLICES)
+        self.classes = Objects(self.store, registry, resources.CLASSES)
         self.claims = Objects(self.store, registry, resources.CLAIMS)
         self.events = Objects(self.store, registry, resources.EVENTS)
         self.leases = Objects(self.store, registry, resources.LEASES)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from extender.app import make_service
 from extender.config.settings import Settings
-from extender.features.claims.feed import CLAIMS, SLICES
+from extender.features.claims.feed import CLAIMS, SLICES, NamedSlice
 from extender.features.groups.feed import sized_objects
 from extender.features.namespaces.feature import NAMESPACES
 from extender.features.preemption.nominated import NOMINATED
@@ -136,7 +136,8 @@ KINDS: Mapping[str, tuple[Source[Any], Json]] = {
         SLICES,
         named(
             spec={
-                "driver": "d", "nodeName": "n", "perDeviceNodeSelection": False, "pool": {"name": "p", "generation": 1},
+                "driver": "d", "nodeName": "n", "perDeviceNodeSelection": False,
+                "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
                 "devices": [{"name": "g", "attributes": {"resource.kubernetes.io/numaNode": {"ints": [1]}}}],
             }
         ),
@@ -267,6 +268,11 @@ def read_each(reader: ObjectReader[Any], objects: list[bytes]) -> dict[str, Any]
     return dict(found for raw in objects if (found := reader.read(raw, {}).entry) is not None)
 
 
+def shown(read: Mapping[str, Any]) -> object:
+    """Devices are equal to themselves alone, but are shown alike."""
+    return {key: repr(each) if isinstance(each, NamedSlice) else each for key, each in read.items()}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_places_that_only_its_reader_names(kind: str) -> None:
     """Otherwise the hostile objects below would miss fields."""
@@ -288,12 +294,12 @@ def test_a_list_or_a_stream_yields_exactly_the_honest_ones(kind: str, data: st.D
     page = read_page(raw)
     listed = read_each(reader_of(kind), [bytes(item) for item in page.items or ()])
     assert page.metadata.version == "9"
-    assert {key: listed[key] for key in expected} == expected
+    assert shown({key: listed[key] for key in expected}) == shown(expected)
     assert len(listed) <= 3
 
     events = list(parse_events([b'{"type":"ADDED","object":' + each + b"}" for each in objects]))
     streamed = read_each(reader_of(kind), [event.object for event in events])
-    assert {key: streamed[key] for key in expected} == expected
+    assert shown({key: streamed[key] for key in expected}) == shown(expected)
     assert len(streamed) <= 3
 
 

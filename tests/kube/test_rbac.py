@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from extender.config.settings import Settings
-from extender.features.claims.feed import CLAIMS, SLICES
+from extender.features.claims.feed import CLAIMS, CLASSES, SLICES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
 from extender.features.namespaces.feature import NAMESPACES
@@ -44,6 +44,8 @@ GRANTS = {
     ("delete", "pods"),
     ("create", "pods/binding"),
     ("create", "events"),
+    ("list", "resource.k8s.io/deviceclasses"),
+    ("watch", "resource.k8s.io/deviceclasses"),
     ("list", "resource.k8s.io/resourceslices"),
     ("watch", "resource.k8s.io/resourceslices"),
     ("list", "resource.k8s.io/resourceclaims"),
@@ -107,6 +109,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
         Watch(client, NAMESPACES, lambda _: None),
         Watch(client, SLICES, lambda _: None),
         Watch(client, CLAIMS, lambda _: None),
+        Watch(client, CLASSES, lambda _: None),
         *(Watch(client, sized_objects(api), lambda _: None) for api in APIS_SERVED),
     ]
     for watch in watches:

@@ -166,7 +166,11 @@ class Extender(Program):
 
     def binds(self) -> Counter[str]:
         """Bind calls since its start, by outcome."""
-        pattern = re.compile(r'numa_extender_binds_total\{outcome="(\w+)"\}')
+        return self.counted("binds", "outcome")
+
+    def counted(self, name: str, label: str) -> Counter[str]:
+        """A counter since its start, by its only label."""
+        pattern = re.compile(rf'numa_extender_{name}_total\{{{label}="(\w+)"\}}')
         found = ((pattern.fullmatch(name), value) for name, value in self.metrics().items())
         return Counter({match[1]: int(value) for match, value in found if match and value})
 

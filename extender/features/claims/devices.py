@@ -21,7 +21,7 @@ class PublishedDevices:
     node_name: str
     pool: str
     generation: int
-    devices: tuple[DynamicDevice, ...]
+    devices: tuple[DynamicDevice, ...] = ()
 
 
 class ExtendedClaim(NamedTuple):

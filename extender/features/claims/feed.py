@@ -4,19 +4,23 @@ The NUMA node of a device is in the attribute `resource.kubernetes.io/numaNode`,
 its driver has had before. Where the attribute is a list, it names every NUMA node that the device is local to, its own
 one first. CPUs and memory are on their own one.
 
-RBAC: `list`, `watch` on resourceslices and resourceclaims of resource.k8s.io.
+RBAC: `list`, `watch` on resourceslices and resourceclaims of resource.k8s.io, and on deviceclasses for predictions.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+from extender.dra.objects import AllocatedDevice, Attribute, DeviceClass, DeviceId, ResourceClaim, ResourceSlice
 from extender.features.claims.devices import NO_POD, ExtendedClaim, PublishedDevices
-from extender.kube.objects import integer, items, mapping, text
+from extender.kube.objects import items, mapping, text
 from extender.kube.source import Source
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice
+from extender.wire.dra import claim_from_json, class_from_json, slice_from_json
+from extender.wire.errors import WireError
 
+T = TypeVar("T")
 MAX_NUMA: Final = 1024
 MAX_LISTED: Final = 64
 """Entries of a list. The API server allows fewer."""
@@ -31,18 +35,39 @@ _COMPATIBLE: Final = "dra.net/numaNode"
 
 
 class NamedSlice(NamedTuple):
-    """One ResourceSlice."""
+    """One ResourceSlice. `exact`: as the allocator reads it; None: it cannot be read, and `published` is empty."""
 
     name: str
     published: PublishedDevices
+    exact: ResourceSlice | None = None
 
 
 class AllocatedClaim(NamedTuple):
-    """One ResourceClaim. `claim`: NAMESPACE/NAME; `devices`: driver, pool and name of each; empty: not allocated."""
+    """One ResourceClaim.
 
-    claim: str
-    devices: tuple[tuple[str, str, str], ...]
+    `exact`: as the allocator reads it. Where `is_read` is false, it has the allocated devices alone.
+    """
+
+    exact: ResourceClaim
     extended: ExtendedClaim = NO_POD
+    is_read: bool = True
+
+    @property
+    def claim(self) -> str:
+        """NAMESPACE/NAME."""
+        return self.exact.name
+
+    @property
+    def devices(self) -> tuple[DeviceId, ...]:
+        """Empty: it is not allocated."""
+        return tuple(each.id for each in self.exact.allocated or ())
+
+
+class NamedClass(NamedTuple):
+    """One DeviceClass. `exact` None: it cannot be read."""
+
+    name: str
+    exact: DeviceClass | None
 
 
 def decode_slice(value: Mapping[str, Any]) -> tuple[str, NamedSlice] | None:
@@ -50,32 +75,25 @@ def decode_slice(value: Mapping[str, Any]) -> tuple[str, NamedSlice] | None:
     name, spec = text(mapping(value, "metadata"), "name"), mapping(value, "spec")
     if not name:
         return None
-    driver, pool = text(spec, "driver"), mapping(spec, "pool")
+    exact = _exact(slice_from_json, value)
+    if exact is None:
+        return name, NamedSlice(name, PublishedDevices(node_name=text(spec, "nodeName"), pool="", generation=0))
+    driver, pool = exact.driver, exact.pool
     # Where each device names its own nodes, which of them are local to one node is not read: they count as not listed.
-    listed = () if spec.get("perDeviceNodeSelection") is True else items(spec, "devices")
-    devices = (
-        DynamicDevice(driver, text(pool, "name"), text(device, "name"), numa_of(driver, mapping(device, "attributes")))
-        for device in listed
-    )
-    return name, NamedSlice(
-        name,
-        PublishedDevices(
-            node_name=text(spec, "nodeName"),
-            pool=f"{driver}/{text(pool, 'name')}",
-            generation=integer(pool, "generation"),
-            devices=tuple(devices),
-        ),
-    )
+    listed = () if exact.per_device else exact.devices
+    devices = tuple(DynamicDevice(driver, pool, each.name, numa_of(driver, each.attributes)) for each in listed)
+    node_name, generation = exact.selection.node_name, exact.generation
+    published = PublishedDevices(node_name=node_name, pool=f"{driver}/{pool}", generation=generation, devices=devices)
+    return name, NamedSlice(name, published, exact)
 
 
-def numa_of(driver: str, attributes: Mapping[str, Any]) -> int:
+def numa_of(driver: str, attributes: Mapping[str, Attribute]) -> int:
     """The NUMA nodes that the attributes of a device name, as raw bits; 0 if none does."""
     names = (_STANDARD, *(name for own in _OWN for name in (own, f"{driver}/{own}")), _COMPATIBLE)
-    for name in names:
-        attribute = mapping(attributes, name)
-        several = attribute.get("ints", [attribute.get("int")])
-        nodes = several[: 1 if driver in _ON_ONE_NODE else MAX_LISTED] if isinstance(several, list) else []
-        if nodes and all(type(node) is int and 0 <= node < MAX_NUMA for node in nodes):
+    for kind, value in (attributes[name] for name in names if name in attributes):
+        several = value if kind == "ints" else (value,) if kind == "int" else ()
+        nodes = several[: 1 if driver in _ON_ONE_NODE else MAX_LISTED]
+        if nodes and all(0 <= node < MAX_NUMA for node in nodes):
             return sum({1 << node for node in nodes})
     return 0
 
@@ -86,12 +104,28 @@ def decode_claim(value: Mapping[str, Any]) -> tuple[str, AllocatedClaim] | None:
     if not text(metadata, "name"):
         return None
     claim = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
-    allocated = mapping(mapping(mapping(value, "status"), "allocation"), "devices")
-    results = items(allocated, "results")
-    devices = tuple((text(d, "driver"), text(d, "pool"), text(d, "device")) for d in results)
+    results = items(mapping(mapping(mapping(value, "status"), "allocation"), "devices"), "results")
     pod_uid = _pod_of_extended(metadata)
     containers = tuple(_container_of(text(d, "request")) for d in results) if pod_uid else ()
-    return claim, AllocatedClaim(claim, devices, ExtendedClaim(pod_uid, containers))
+    extended = ExtendedClaim(pod_uid, containers)
+    if exact := _exact(claim_from_json, value):
+        return claim, AllocatedClaim(exact, extended)
+    devices = [(text(d, "driver"), text(d, "pool"), text(d, "device")) for d in results]
+    held = tuple(AllocatedDevice(each, admin_access=False, is_shared=False, consumed=None) for each in devices)
+    return claim, AllocatedClaim(ResourceClaim(claim, (), allocated=held or None), extended, is_read=False)
+
+
+def decode_class(value: Mapping[str, Any]) -> tuple[str, NamedClass] | None:
+    """The class under its name. None without a name."""
+    name = text(mapping(value, "metadata"), "name")
+    return (name, NamedClass(name, _exact(class_from_json, value))) if name else None
+
+
+def _exact(read: Callable[[object, str], T], value: object) -> T | None:
+    try:
+        return read(value, "")
+    except WireError:
+        return None
 
 
 def _pod_of_extended(metadata: Mapping[str, Any]) -> str:
@@ -109,5 +143,7 @@ def _container_of(request: str) -> int:
 
 SLICES: Final = Source(path=f"{_BASE}/resourceslices", decode=decode_slice, key=attrgetter("name"))
 """All slices."""
+CLASSES: Final = Source(path=f"{_BASE}/deviceclasses", decode=decode_class, key=attrgetter("name"))
+"""All classes."""
 CLAIMS: Final = Source(path=f"{_BASE}/resourceclaims", decode=decode_claim, key=attrgetter("path"))
 """All claims."""

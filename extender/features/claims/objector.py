@@ -15,28 +15,26 @@ Rules of this file
 - A device whose driver does not say its NUMA node, or that no driver lists any more, cannot be shown to meet a demand.
   So the node is refused.
 - Filter checks at most `MAX_NODES` nodes for a pod. An allocated device of a node leaves kube-scheduler that node only.
+- Where `dra_scheduler` names a version of kube-scheduler that can be replayed, filter predicts what it will allocate
+  (`forecast`). It refuses nodes where these devices break the demand. Where they may break it, it avoids the node, as
+  long as another one is feasible. Bind compares what was allocated with what was predicted.
 - Where bind refuses the devices that kube-scheduler allocated, kube-scheduler would allocate the same ones again. So
   filter avoids the node for the pod for `AVOID_SECONDS`, as long as another node is feasible.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from extender.api.service import Service
 from extender.bounded import BoundedMap
-from extender.cluster.node_class import NodeClass
 from extender.cluster.pods import KnownPod
 from extender.features.claims.devices import DynamicDevices
-from extender.kubelet.admission import Outcome
-from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import PodRequest
-from extender.kubelet.resolve import resolve
+from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts
+from extender.features.claims.refusal import Foretold, foretold_by_claims, refusal_by_claims
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
-from extender.replay.alignment_demand import Demand
-from extender.replay.demands import broken_by_outcome, is_always_met
 from extender.replay.pod import Claimed, ClaimedDevice, Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.judgement import Judgement
@@ -52,14 +50,15 @@ from extender.scheduling.objections import (
     without,
 )
 from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.replays import time_limit
 
 MAX_NODES: Final = 64
 AVOID_SECONDS: Final = 60.0
 MAX_CPU_NODES: Final = 2000
 MAX_TRIED: Final = 10_000
 """For how many pods the avoided nodes are kept, the last `MAX_NODES` of each."""
-TRIED: Final = Judgement(RefusalReason.DEMAND_CLAIM, Certainty.POSSIBLE)
-"""In place of the judgement of nodes where kube-scheduler has just allocated devices that break the pod's demand."""
+FORECAST_SECONDS: Final = 1.0
+"""How long devices are predicted in a filter call. Nodes that are left pass."""
 NOT_ALLOCATED: Final = NotBound(
     f"the pod demands alignment and it is not known yet which devices its claims have; {RETRY}", BindFailure.CLAIMS
 )
@@ -68,8 +67,9 @@ NOT_ALLOCATED: Final = NotBound(
 class ClaimCheck(Objector):
     """Checks the claims of pods that demand alignment."""
 
-    def __init__(self, service: Service, devices: DynamicDevices) -> None:
-        self._cluster, self._devices = service.known.nodes, devices
+    def __init__(self, service: Service, devices: DynamicDevices, forecasts: Forecasts | None = None) -> None:
+        self._cluster, self._devices, self._forecasts = service.known.nodes, devices, forecasts
+        self._surroundings = service.surroundings
         self._offload, self._clock = service.offload, service.clock
         self._tried: BoundedMap[str, BoundedMap[str, float]] = BoundedMap(MAX_TRIED)
         """When bind refused the devices of a pod, by its UID and the node."""
@@ -77,18 +77,42 @@ class ClaimCheck(Objector):
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result without nodes where devices that are allocated already break the pod's demand."""
         pod = call.args.pod
-        if not _concerns(pod):
-            return None
-        after = self._with_cpu_nodes(pod, filtered)
-        refusals = await self._refusals(pod, after.feasible)
+        forecast = None if self._forecasts is None else self._forecasts.call(pod)
+        after = filtered
+        if _concerns(pod):
+            after = self._with_cpu_nodes(pod, filtered)
+        foretold = await self._foretold(pod, after.feasible, forecast)
+        after, instead = await self._checked(pod, after, foretold) if _concerns(pod) else (after, {})
+        if self._forecasts is not None and forecast is not None:
+            self._forecasts.in_flight(pod, forecast, after.feasible)
+        return None if after is filtered else Objection(after, instead)
+
+    async def _checked(
+        self, pod: Pod, filtered: Filtered, foretold: Mapping[str, Foretold]
+    ) -> tuple[Filtered, Mapping[str, Judgement]]:
+        """The result without nodes where devices break the pod's demand, and why."""
+        is_sure = self._forecasts is not None and not self._forecasts.is_doubted
+        refusals = {name: each.reason for name, each in foretold.items() if each.is_certain and is_sure}
+        refusals |= await self._refusals(pod, filtered.feasible)
+        after = filtered
         for reason in dict.fromkeys(refusals.values()):
             names = {name for name, each in refusals.items() if each is reason}
             after = without(after, names, reason.text)
         instead = {name: Judgement(reason, Certainty.EXACT) for name, reason in refusals.items()}
-        if tried := self._tried_for(pod):
-            before, after = after, avoid(after, tried, RefusalReason.DEMAND_CLAIM)
-            instead |= dict.fromkeys(newly_refused(before, after), TRIED)
-        return None if after is filtered else Objection(after, instead)
+        tried = self._tried_for(pod)
+        for reason, names in ((RefusalReason.DEMAND_CLAIM, tried), (RefusalReason.DEMAND_FORECAST, {*foretold})):
+            before, after = after, avoid(after, names, reason)
+            instead |= dict.fromkeys(newly_refused(before, after), Judgement(reason, Certainty.POSSIBLE))
+        return after, instead
+
+    async def _foretold(self, pod: Pod, names: Sequence[str], forecast: CallForecast | None) -> Mapping[str, Foretold]:
+        """Where the devices that kube-scheduler will allocate break the pod's demand, or may break it."""
+        if forecast is None or not (_concerns(pod) or len(names) == 1):  # prioritize is not called about one node
+            return {}
+        out_of_time = time_limit(self._clock, self._clock() + FORECAST_SECONDS)
+        some = names[:MAX_SEARCHED]
+        nodes = zip(forecast.nodes(some, self._surroundings), self._cluster.classes_of(some), strict=True)
+        return await self._offload(foretold_by_claims, pod, list(nodes), forecast, out_of_time)
 
     def _with_cpu_nodes(self, pod: Pod, filtered: Filtered) -> Filtered:
         """The result with the nodes whose CPUs a DRA driver allocates, and whose kubelets therefore place nothing."""
@@ -106,6 +130,8 @@ class ClaimCheck(Objector):
     async def permit(self, call: BindCall) -> NotBound | None:
         """All devices of the claims must be known, and must not break the pod's demand."""
         pod, node_name = call.pod, call.node_name
+        if self._forecasts is not None:
+            self._forecasts.bind(pod, node_name)
         if not _concerns(pod):
             return None
         if any(not self._devices.is_allocated_for(claim, node_name) for c in pod.containers for claim in c.claims):
@@ -167,20 +193,3 @@ def claimed_by(pod: Pod, devices: DynamicDevices, node_name: str) -> Claimed:
         name = pod.containers[position if is_known else 0].name
         found[name] = (*found[name], ClaimedDevice(device.numa if is_known else 0))
     return {name: claimed for name, claimed in found.items() if claimed}
-
-
-def refusal_by_claims(pod: Pod, node_class: NodeClass) -> RefusalReason | None:
-    """Why claimed devices break the pod's demand on a node of this class in a possible outcome; None: they do not."""
-    kubelet = node_class.kubelet
-    if kubelet is not None and is_always_met(pod.demand, kubelet.machine):
-        return None
-    if kubelet is None or not all(each.numa for of in pod.claimed.values() for each in of):
-        return RefusalReason.DEMAND_CLAIM_NOT_KNOWN
-    request = resolve(pod, kubelet.rules)
-    outcomes = node_class.possible.admit(kubelet, request)
-    return next(filter(None, (_broken(pod.demand, kubelet, request, each) for each in outcomes)), None)
-
-
-def _broken(demand: Demand, kubelet: Kubelet, request: PodRequest, outcome: Outcome) -> RefusalReason | None:
-    broken = broken_by_outcome(demand, kubelet, request, outcome)
-    return None if broken is None else RefusalReason.DEMAND_CLAIM

@@ -5,6 +5,7 @@ left is unknown. Placements are kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
+from extender.dra.objects import DraNode
 from extender.features.claims.devices import DynamicDevices
+from extender.features.claims.forecast import CallForecast, Forecasts
 from extender.kubelet.admission import MAX_OUTCOMES
 from extender.kubelet.budget import Budget
 from extender.questions.claim_alignment import (
@@ -24,7 +27,7 @@ from extender.questions.claim_alignment import (
     places_of,
     ranked_by_claims,
 )
-from extender.questions.node_context import DynamicDevice
+from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, LookUp
 from extender.replay.pod import Pod
 from extender.scheduling.cache import ShapeJudgements
 from extender.scheduling.judgement import PodShape
@@ -41,8 +44,18 @@ MAX_PLACES: Final = 10_000
 class ClaimRanking(Objector):
     """Ranks nodes by whether the devices of a pod's claims can be beside the rest. *clock*: seconds."""
 
-    def __init__(self, devices: DynamicDevices, offload: Offload, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        devices: DynamicDevices,
+        offload: Offload,
+        forecasts: Forecasts | None = None,
+        look_up: LookUp = lambda _name: NOTHING_KNOWN,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        """*forecasts* None: nothing is predicted. *look_up*: says the labels of nodes."""
         self._devices, self._offload, self._clock = devices, offload, clock
+        self._forecasts, self._look_up = forecasts, look_up
         self._known: BoundedMap[ShapeJudgements, dict[int, Places]] = BoundedMap(MAX_SHAPES)
 
     async def score(self, call: ScoreCall, scores: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
@@ -67,7 +80,14 @@ class ClaimRanking(Objector):
         devices = [self._devices.of_node(name) for name in names]
         known = self._places_of(entry)
         out_of_time = time_limit(self._clock, self._clock() + RANKING_SECONDS)
-        found, new = await self._offload(_alignments_of, pod, entry.shape, devices, classes, dict(known), out_of_time)
+        forecast = None if self._forecasts is None else self._forecasts.call(pod)
+        nodes = None if forecast is None else forecast.nodes(names, self._look_up)
+        foretold = None if forecast is None or nodes is None else (forecast, nodes)
+        found, new = await self._offload(
+            _alignments_of, pod, entry.shape, devices, classes, known, foretold, out_of_time
+        )
+        if self._forecasts is not None and forecast is not None:
+            self._forecasts.ranked(pod, forecast)
         if len(known) + len(new) > MAX_PLACES:
             known.clear()
         known.update(new)
@@ -88,9 +108,13 @@ def _alignments_of(
     devices: Sequence[Sequence[DynamicDevice]],
     classes: Sequence[NodeClass],
     known: Mapping[int, Places],
+    foretold: tuple[CallForecast, Sequence[DraNode]] | None,
     out_of_time: Callable[[], bool],
 ) -> tuple[list[ClaimAlignment], dict[int, Places]]:
-    """The answers in the order of *devices* and *classes*, and the placements that were not *known*, by class id."""
+    """The answers in the order of *devices* and *classes*, and the placements that were not *known*, by class id.
+
+    *foretold*: the prediction, and what it reads of each node; None: there is none.
+    """
     missing = [node_class for node_class in dict.fromkeys(classes) if node_class.id not in known]
     new: dict[int, Places] = {}
     for node_class in islice(missing, MAX_RANKED):
@@ -98,10 +122,17 @@ def _alignments_of(
         if out_of_time():
             break
         new[node_class.id] = places
-    answers = [
-        claim_alignment_of(pod, node_class.kubelet, of_node, known.get(node_class.id) or new.get(node_class.id, ()))
-        for node_class, of_node in zip(classes, devices, strict=True)
-    ]
+    answers = []
+    for i, node_class in enumerate(classes):
+        placed = known.get(node_class.id) or new.get(node_class.id, ())
+        align = partial(claim_alignment_of, pod, node_class.kubelet, places=placed)
+        found: Sequence[ClaimAlignment] | None = None
+        if foretold is not None and placed and not out_of_time():
+            found = foretold[0].judged(foretold[1][i], node_class.id, align)
+        if found:
+            answers.append(found[0] if len({*found}) == 1 else ClaimAlignment.UNKNOWN)
+        else:
+            answers.append(align(devices[i]))
     return answers, new
 
 

@@ -39,6 +39,7 @@ POD_GROUPS: Final = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGr
 COSCHEDULING: Final = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", namespaced=True)
 JOB_SETS: Final = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", namespaced=True)
 WORKLOADS: Final = Resource("scheduling.k8s.io", "v1alpha1", "workloads", "Workload", namespaced=True)
+CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
@@ -47,6 +48,7 @@ ACCESS_REVIEWS: Final = Resource(
 )
 STORED: Final = (
     SLICES,
+    CLASSES,
     CLAIMS,
     PODS,
     NODES,

@@ -1,6 +1,7 @@
 """Devices of DRA drivers: where they are, and whether they are where a pod's demand needs them."""
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from extender.api.service import Service
 from extender.features.claims.devices import DynamicDevices
 from extender.features.claims.feature import ClaimsFeature
+from extender.features.claims.forecast import Forecasts
 from extender.samples.nodes import Workload
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
@@ -20,6 +22,7 @@ ON: Json = {"dra": "on", "bind_wait_seconds": 3.0}
 DRIVER = "gpu.example.com"
 NUMA = "resource.kubernetes.io/numaNode"
 ELSEWHERE = "the pod demands alignment and devices of its claims are elsewhere on the node"
+WOULD_BE_ELSEWHERE = "the pod demands alignment and kube-scheduler would allocate devices elsewhere on the node"
 NOT_SAID = "the pod demands alignment and the driver of a device does not say where it is"
 ONE_TAKEN = [Workload(name="w", copies=1, resources={"cpu": 14, "memory": "1Gi"})]
 
@@ -411,3 +414,187 @@ def test_a_resource_of_a_device_plugin_needs_no_claim(tmp_path: Path) -> None:
         pod = server.pods.create(extended())
         assert why(client, pod) == ""
         assert client.bind(pod, "node-a") == ""
+
+
+def claimed_gpu(server: FakeApiServer, *names: str) -> None:
+    """The class `gpu`, and claims for one device of it."""
+    server.classes.create({"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "true"}}]}})
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}
+    for name in names:
+        server.claims.create(
+            {"metadata": {"name": name, "namespace": "default"}, "spec": {"devices": {"requests": [request]}}}
+        )
+
+
+def claiming_of(claim: str, *, demand: str = "single-numa-node") -> Json:
+    """A pod of this name with the claim of this name."""
+    pod = claiming(claim, demand=demand)
+    pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"] = claim
+    return pod
+
+
+def forecasts_of(service: Service, *claims: str, number_of_devices: int = 2) -> Forecasts:
+    """The predictions, as soon as these claims and the devices of node-b are known."""
+    (feature,) = (each for each in service.features if isinstance(each, ClaimsFeature))
+    forecasts = feature.forecasts
+    assert forecasts is not None
+    until(lambda: len(devices_of(service).of_node("node-b")) == number_of_devices)
+    until(lambda: forecasts.is_complete and all(forecasts.objects.claim(f"default/{each}") for each in claims))
+    return forecasts
+
+
+def refusals(reply: Json) -> Json:
+    """The reasons by node."""
+    return {**reply["FailedNodes"], **reply["FailedAndUnresolvableNodes"]}
+
+
+def counted(service: Service) -> Json:
+    """Predictions by result."""
+    results = ("agrees", "differs", "not_known")
+    return {each: service.metrics.claim_forecasts.labels(each)._value.get() for each in results}
+
+
+def is_allocated(service: Service, claim: str, node: str) -> bool:
+    """Whether the watch has brought the devices of the claim."""
+    return devices_of(service).of_claim(f"default/{claim}", node) is not None
+
+
+TWO_NODES: Json = {**ON, "dra_scheduler": "1.36.3"}
+
+
+def test_filter_refuses_a_node_where_kube_scheduler_will_take_a_device_elsewhere(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=1, gpu_1=0)
+        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+        claimed_gpu(server, "gpu")
+        pod = server.pods.create(claiming())
+        forecasts_of(service, "gpu")
+
+        reply = client.filter(pod, "node-a", "node-b")
+        assert reply["NodeNames"] == ["node-b"]
+        assert refusals(reply) == {"node-a": WOULD_BE_ELSEWHERE}
+        assert refusals(client.filter(pod, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}
+        assert client.filter(claiming(demand="none"), "node-a")["NodeNames"] == ["node-a"], "only a demand counts"
+
+        assert client.filter(pod, "node-a", "node-b")["NodeNames"] == ["node-b"]
+        results = [{"request": "r", "driver": DRIVER, "pool": "node-b", "device": "gpu-0"}]
+        server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-b") is not None)
+        assert client.bind(pod, "node-b") == ""
+        assert counted(service) == {"agrees": 1, "differs": 0, "not_known": 0}
+
+
+def test_a_device_that_was_just_released_may_still_be_held(tmp_path: Path) -> None:
+    """kube-scheduler's watch can be behind ours."""
+    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=1, gpu_1=0)
+        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+        claimed_gpu(server, "gpu", "ended")
+        pod = server.pods.create(claiming())
+        forecasts_of(service, "gpu", "ended")
+        allocate(server, "gpu-0", name="ended")
+        until(lambda: client.filter(pod, "node-a")["NodeNames"] == ["node-a"])
+
+        server.claims.patch("ended", {"status": {"allocation": None}})
+        until(lambda: client.filter(pod, "node-a", "node-b")["NodeNames"] == ["node-b"])
+        assert client.filter(pod, "node-a")["NodeNames"] == ["node-a"], "it is avoided, and not refused"
+        until(lambda: refusals(client.filter(pod, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE})
+
+
+def test_without_a_demand_such_a_node_ranks_lower(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=1, gpu_1=0)
+        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+        claimed_gpu(server, "gpu")
+        pod = server.pods.create(claiming(demand="none"))
+        forecasts_of(service, "gpu")
+
+        assert client.filter(pod, "node-a", "node-b")["NodeNames"] == ["node-a", "node-b"]
+        args = {"Pod": pod, "NodeNames": ["node-a", "node-b"]}
+        scores = {each["Host"]: each["Score"] for each in client.call("POST", "/scheduler/prioritize", args)[1]}
+        assert scores["node-a"] <= 2
+        assert scores["node-b"] >= 8
+
+        results = [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": "gpu-1"}]
+        server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        assert client.bind(pod, "node-a") == ""
+        assert counted(service) == {"agrees": 0, "differs": 1, "not_known": 0}
+
+
+def test_a_pod_in_flight_may_have_the_device(tmp_path: Path) -> None:
+    """On node-a the first device is beside the CPUs, and the second is not."""
+    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=0, gpu_1=1)
+        publish(server, node="node-b", gpu_0=0, gpu_1=0)
+        claimed_gpu(server, "first", "second")
+        first = server.pods.create(claiming_of("first"))
+        second = server.pods.create(claiming_of("second"))
+        forecasts_of(service, "first", "second")
+
+        assert client.filter(second, "node-a", "node-b")["NodeNames"] == ["node-a", "node-b"]
+        assert client.filter(first, "node-a")["NodeNames"] == ["node-a"]
+        assert client.filter(second, "node-a", "node-b")["NodeNames"] == ["node-b"], "node-a is avoided"
+        assert client.filter(second, "node-a")["NodeNames"] == ["node-a"], "and not refused: it is not certain"
+
+        results = [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": "gpu-0"}]
+        server.claims.patch("first", {"status": {"allocation": {"devices": {"results": results}}}})
+        until(lambda: devices_of(service).of_claim("default/first", "node-a") is not None)
+        assert client.bind(first, "node-a") == ""
+        assert refusals(client.filter(second, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}
+
+
+def test_after_wrong_predictions_filter_avoids_nodes_and_refuses_none(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=1, gpu_1=0)
+        publish(server, node="node-b", gpu_0=0, gpu_1=0, gpu_2=0, gpu_3=0, gpu_4=0)
+        wrong = ["gpu", "w-0", "w-1", "w-2"]
+        claimed_gpu(server, *wrong)
+        pods = [server.pods.create(claiming_of(name)) for name in wrong]
+        forecasts_of(service, *wrong, number_of_devices=5)
+
+        for device, pod in zip(range(4, 1, -1), pods[1:], strict=True):
+            assert refusals(client.filter(pods[0], "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}
+            assert client.filter(pod, "node-b")["NodeNames"] == ["node-b"]
+            claim = pod["metadata"]["name"]
+            results = [{"request": "r", "driver": DRIVER, "pool": "node-b", "device": f"gpu-{device}"}]
+            server.claims.patch(claim, {"status": {"allocation": {"devices": {"results": results}}}})
+            until(partial(is_allocated, service, claim, "node-b"))
+            client.bind(pod, "node-b")
+        assert counted(service) == {"agrees": 0, "differs": 3, "not_known": 0}
+        assert client.filter(pods[0], "node-a")["NodeNames"] == ["node-a"]
+
+
+def test_what_if_says_which_device_kube_scheduler_will_take(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=1, gpu_1=0)
+        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+        claimed_gpu(server, "gpu")
+        pod = server.pods.create(claiming())
+        forecasts_of(service, "gpu")
+
+        answers = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a", "node-b"]})[1]["nodes"]
+        taken = "container app: kube-scheduler will take device gpu-0 of gpu.example.com, which is on NUMA node"
+        assert f"{taken} 1, and the rest is on NUMA node 0" in answers[0]["notes"]
+        assert f"{taken} 0, with everything else" in answers[1]["notes"]
+        assert [each["why"] for each in answers] == [WOULD_BE_ELSEWHERE, ""]
+
+        allocate(server, "gpu-1")
+        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        (answer,) = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a"]})[1]["nodes"]
+        assert answer["outcome"] == "fits"
+        assert (
+            "container app: device gpu-1 of gpu.example.com is on NUMA node 0, with everything else" in answer["notes"]
+        )

@@ -1,16 +1,24 @@
 """ResourceSlices and ResourceClaims: which devices a node has, where they are, and who has them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from extender.dra.objects import Attribute
 from extender.features.claims.devices import DynamicDevices, PublishedDevices
 from extender.features.claims.feed import decode_claim, decode_slice, numa_of
 from extender.kubelet.sets import iter_bits
 from extender.questions.node_context import DynamicDevice
+from extender.wire.dra import device_from_json
 
 Json = dict[str, Any]
 STANDARD = "resource.kubernetes.io/numaNode"
+GOOD: Json = {"driver": "d", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}
+
+
+def attributes_of(attributes: Json) -> Mapping[str, Attribute]:
+    return device_from_json({"name": "device", "attributes": attributes}, "").attributes
 
 
 @pytest.mark.parametrize(
@@ -28,21 +36,18 @@ STANDARD = "resource.kubernetes.io/numaNode"
         ({"other.example.com/numaNode": {"int": 1}}, []),
         ({STANDARD: {"int": -1}}, []),
         ({STANDARD: {"int": 1 << 40}}, []),
-        ({STANDARD: {"int": True}}, []),
         ({STANDARD: {"string": "1"}}, []),
         ({STANDARD: {"ints": []}}, []),
-        ({STANDARD: {"ints": 3}}, []),
-        ({STANDARD: 1}, []),
         ({}, []),
     ],
 )
 def test_the_numa_nodes_to_which_a_device_is_local(attributes: Json, numa: list[int]) -> None:
-    assert list(iter_bits(numa_of("gpu.example.com", attributes))) == numa
+    assert list(iter_bits(numa_of("gpu.example.com", attributes_of(attributes)))) == numa
 
 
 @pytest.mark.parametrize("driver", ["dra.cpu", "dra.memory"])
 def test_cpus_and_memory_are_on_the_first_numa_node_of_a_list(driver: str) -> None:
-    assert list(iter_bits(numa_of(driver, {STANDARD: {"ints": [2, 3]}}))) == [2]
+    assert list(iter_bits(numa_of(driver, attributes_of({STANDARD: {"ints": [2, 3]}})))) == [2]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +71,7 @@ def test_a_claim_for_extended_resources_names_its_pod_and_containers(
 
     assert found is not None
     assert tuple(found[1].extended) == expected
+    assert found[1].devices == (("d", "p", "a"),)
 
 
 @pytest.mark.parametrize("value", [{}, {"metadata": {}}, {"metadata": {"name": 3}}, {"metadata": None}])
@@ -75,13 +81,21 @@ def test_an_object_without_a_name_is_skipped(value: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [None, 3, {"devices": 3}, {"devices": [3, {}]}, {"pool": [], "driver": 1, "nodeName": 2}]
+    "spec",
+    [
+        None,
+        3,
+        {"devices": 3},
+        {"devices": [3, {}]},
+        {"pool": [], "driver": 1, "nodeName": 2},
+        *({**GOOD, "devices": [{"name": "a", "attributes": {STANDARD: of}}]} for of in ({"int": True}, {"ints": 3}, 1)),
+    ],
 )
-def test_a_slice_of_another_shape_has_no_devices_with_names(spec: object) -> None:
+def test_a_slice_that_cannot_be_read_has_no_devices(spec: object) -> None:
     found = decode_slice({"metadata": {"name": "s"}, "spec": spec})
 
     assert found is not None
-    assert all(device == DynamicDevice("", "", "") for device in found[1].published.devices)
+    assert (found[1].published.devices, found[1].exact) == ((), None)
 
 
 @pytest.mark.parametrize("status", [None, {}, {"allocation": None}, {"allocation": {"devices": {"results": 3}}}])
@@ -157,10 +171,11 @@ def test_the_devices_of_a_claim_are_those_of_the_node_and_those_that_nobody_list
 
 
 def test_devices_that_name_their_own_nodes_count_as_not_listed() -> None:
-    spec = {"driver": "d", "perDeviceNodeSelection": True, "devices": [{"name": "a", "nodeName": "node-a"}]}
+    spec = {**GOOD, "perDeviceNodeSelection": True, "devices": [{"name": "a", "nodeName": "node-a"}]}
     found = decode_slice({"metadata": {"name": "s"}, "spec": spec})
 
     assert found is not None
+    assert found[1].exact is not None
     assert found[1].published.devices == ()
 
 

@@ -20,6 +20,8 @@ from tests.live.processes import until
 from tests.live.report import Findings
 from tests.live.workload import create, delete, simple_pod
 
+KUBE_SCHEDULER = "1.36.2"
+"""The version of the one in the control plane."""
 NODES, PODS, LIFE_SECONDS = 10, 120, 10.0
 RECIPE, COMPONENTS = "overlays/standalone", ("dra", "pod-events")
 EVERY = 2
@@ -27,6 +29,7 @@ EVERY = 2
 TIDY_SECONDS = 0.5
 TOO_WIDE_CPUS, EVENT_SECONDS = 22, 60.0
 """More CPUs than one NUMA node of any node has, and fewer than the largest node has."""
+PREDICTED = 0.99
 PLACEMENT = "numa-extender.io/placement"
 EVENTS = "/api/v1/namespaces/default/events"
 
@@ -42,6 +45,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         recipe=RECIPE,
         components=COMPONENTS,
         dra="on",
+        dra_scheduler=KUBE_SCHEDULER,
         pod_events="on",
         placement_annotations="on",
     ) as running:
@@ -50,6 +54,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         with running.scheduler:
             ours = _feed(running, claims, "with", plan)
             audit, binds = audit_of(running.extender, say), running.extender.binds()
+            forecasts = running.extender.counted("claim_forecasts", "result")
             _wait_for_event(running)
         running.scheduler.configure(None)
         with running.scheduler:
@@ -58,6 +63,10 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         events = sum(_is_ours(event) for event in running.plane.api.items(EVENTS))
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {plan.pods or PODS}")
+    agreed, differed = forecasts["agrees"], forecasts["differs"]
+    shown = f"{agreed} agreed, {differed} differed, {forecasts['not_known']} not known"
+    ok = agreed >= PREDICTED * (agreed + differed) > 0
+    findings.must("predicted devices against those that kube-scheduler allocated", shown, "99 % agreed", ok=ok)
     placed = [entry for entry in ours.entries if entry.node and entry.has_own_cpus]
     annotated = sum(PLACEMENT in entry.pod["metadata"].get("annotations", {}) for entry in placed)
     together, apart = where[0]["together"], where[0]["apart"]

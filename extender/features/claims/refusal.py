@@ -1,0 +1,73 @@
+"""Whether claimed devices break the demand of their pod on a node: those that it has, and those that it will get."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from extender.cluster.node_class import NodeClass
+from extender.dra.objects import DraNode
+from extender.features.claims.forecast import CallForecast
+from extender.kubelet.admission import Outcome
+from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.questions.claim_alignment import claimed_of, extended_by_claims
+from extender.questions.node_context import DynamicDevice
+from extender.replay.alignment_demand import Demand
+from extender.replay.demands import broken_by_outcome, is_always_met
+from extender.replay.pod import Pod
+from extender.scheduling.reasons import RefusalReason
+
+
+def refusal_by_claims(pod: Pod, node_class: NodeClass) -> RefusalReason | None:
+    """Why claimed devices break the pod's demand on a node of this class in a possible outcome; None: they do not."""
+    kubelet = node_class.kubelet
+    if kubelet is not None and is_always_met(pod.demand, kubelet.machine):
+        return None
+    if kubelet is None or not all(each.numa for of in pod.claimed.values() for each in of):
+        return RefusalReason.DEMAND_CLAIM_NOT_KNOWN
+    request = resolve(pod, kubelet.rules)
+    outcomes = node_class.possible.admit(kubelet, request)
+    return next(filter(None, (_broken(pod.demand, kubelet, request, each) for each in outcomes)), None)
+
+
+def _broken(demand: Demand, kubelet: Kubelet, request: PodRequest, outcome: Outcome) -> RefusalReason | None:
+    broken = broken_by_outcome(demand, kubelet, request, outcome)
+    return None if broken is None else RefusalReason.DEMAND_CLAIM
+
+
+class Foretold(NamedTuple):
+    """A node that will not do. `is_certain`: whatever kube-scheduler allocates there of what is possible."""
+
+    reason: RefusalReason
+    is_certain: bool
+
+
+def foretold_by_claims(
+    pod: Pod, nodes: Iterable[tuple[DraNode, NodeClass]], forecast: CallForecast, out_of_time: Callable[[], bool]
+) -> dict[str, Foretold]:
+    """The nodes where the devices that the pod will get break its demand, or may break it."""
+    found: dict[str, Foretold] = {}
+    known: dict[object, RefusalReason | None] = {}
+    for node, node_class in nodes:
+        if out_of_time() or extended_by_claims(pod, node_class):
+            continue
+        about = "demand", node_class.id
+        reasons = forecast.judged(node, about, partial(_refusal_with, pod, node_class, known)) or ()
+        broken = [reason for reason in reasons if reason is not None]
+        if broken:
+            found[node.name] = Foretold(broken[0], len(broken) == len(reasons))
+    return found
+
+
+def _refusal_with(
+    pod: Pod, node_class: NodeClass, known: dict[object, RefusalReason | None], devices: Sequence[DynamicDevice]
+) -> RefusalReason | None:
+    """*known*: of nodes that are alike."""
+    claimed = claimed_of(pod, devices)
+    key = node_class.id, tuple(claimed.items())
+    if key not in known:
+        reason = refusal_by_claims(replace(pod, claimed=claimed), node_class)
+        known[key] = RefusalReason.DEMAND_FORECAST if reason is RefusalReason.DEMAND_CLAIM else reason
+    return known[key]
