@@ -50,6 +50,11 @@ class HTTPReply:
     content: bytes
 
     @property
+    def is_success(self) -> bool:
+        """Whether the status is one of success."""
+        return 200 <= self.status < 300
+
+    @property
     def retry_after_seconds(self) -> float | None:
         """The wait that the server requests. None if it requests none."""
         value = self.headers.get("retry-after", "")
@@ -72,51 +77,6 @@ def beginning(limit: int) -> Take:
         return bytes(content)
 
     return take
-
-
-class BoundedClient:
-    """Connects to the server of `url`. `tls` is needed for https. Not thread-safe."""
-
-    def __init__(self, url: str, *, timeout_seconds: float, tls: ssl.SSLContext | None) -> None:
-        self._base = url.rstrip("/")
-        self._host = urlsplit(self._base).netloc.rpartition("@")[2]
-        self._allowance = _Allowance(timeout_seconds)
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=tls,
-            max_connections=1,
-            keepalive_expiry=KEEP_IDLE_SECONDS,
-            network_backend=_Backend(self._allowance),
-        )
-
-    def send(
-        self,
-        method: str,
-        path: str,
-        *,
-        headers: dict[str, str],
-        content: bytes = b"",
-        max_answer_bytes: int,
-        take: Take | None = None,
-    ) -> HTTPReply:
-        """Send one request and read the response. `take` None: the first `max_answer_bytes` of it.
-
-        Raises:
-            NoAnswerError: no connection, no response in time, too many bytes, or not HTTP.
-            ValueError: the address or a header cannot be sent.
-        """
-        self._allowance.renew(max_answer_bytes + HEADER_BYTES)
-        every = {"host": self._host, "accept-encoding": "identity", **headers}
-        try:
-            with self._pool.stream(method, self._base + path, headers=list(every.items()), content=content) as response:
-                received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-                kept = (take or beginning(max_answer_bytes))(response.iter_stream())
-                return HTTPReply(response.status, received, kept)
-        except _FAILURES as error:
-            raise NoAnswerError(f"{type(error).__name__}: {error}") from error
-
-    def close(self) -> None:
-        """Close the connection. The client can be used again."""
-        self._pool.close()
 
 
 class _Allowance:
@@ -197,16 +157,22 @@ class _Backend(httpcore.NetworkBackend):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialFiles:
-    """Files with our credentials and trusted CAs, each optional. Without `ca_file` the system trust store is used."""
+    """Files with our credentials and trusted certificates, each optional.
+
+    `ca_file`: the server's certificate must be signed by this CA, by default one of the system, and name the address.
+    `pin_file`: instead, the server must present exactly this certificate; the address does not matter.
+    """
 
     token_file: Path | None = None
     ca_file: Path | None = None
+    pin_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
 
     def fingerprint(self) -> tuple[tuple[int, int] | None, ...]:
         """Changes whenever one of the certificate files is replaced."""
-        return tuple(identity(path) if path else None for path in (self.ca_file, self.cert_file, self.key_file))
+        files = (self.ca_file, self.pin_file, self.cert_file, self.key_file)
+        return tuple(identity(path) if path else None for path in files)
 
 
 class Connection:
@@ -220,66 +186,86 @@ class Connection:
         credentials: CredentialFiles,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self._base = url
-        self._timeout = timeout_seconds
+        self._base = url.rstrip("/")
+        self._host = urlsplit(self._base).netloc.rpartition("@")[2]
+        self._allowance = _Allowance(timeout_seconds)
         self._credentials = credentials
         self._max_answer = max_answer_bytes
-        self._client: BoundedClient | None = None
+        self._pool: httpcore.ConnectionPool | None = None
         self._fingerprint: tuple[tuple[int, int] | None, ...] = ()
 
-    def send(self, method: str, path: str, *, content: bytes = b"", headers: dict[str, str] | None = None) -> HTTPReply:
-        """Send one request.
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        content: bytes = b"",
+        headers: dict[str, str] | None = None,
+        max_answer_bytes: int | None = None,
+        take: Take | None = None,
+    ) -> HTTPReply:
+        """Send one request and read the response. `max_answer_bytes` None: as for every request of this connection.
+
+        `take` None: the first `max_answer_bytes` of the body.
 
         Raises:
-            OSError, ValueError: there is no reply, or a credential file is not readable; the connection is closed.
+            NoAnswerError: no connection, no response in time, too many bytes, or not HTTP.
+            OSError, ValueError: a credential file is not readable, or the address or a header cannot be sent.
         """
+        most = self._max_answer if max_answer_bytes is None else max_answer_bytes
         try:
-            client = self._connected()
-            every = self._headers() | (headers or {})
-            return client.send(method, path, content=content, headers=every, max_answer_bytes=self._max_answer)
-        except BaseException:
+            pool, every = self._connected(), self._headers() | (headers or {})
+            self._allowance.renew(most + HEADER_BYTES)
+            with pool.stream(method, self._base + path, headers=list(every.items()), content=content) as response:
+                received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+                return HTTPReply(response.status, received, (take or beginning(most))(response.iter_stream()))
+        except BaseException as error:
             self.close()
+            if isinstance(error, _FAILURES):
+                raise NoAnswerError(f"{type(error).__name__}: {error}") from error
             raise
 
     def close(self) -> None:
         """Close idle connections. It can be used again."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
-    def _connected(self) -> BoundedClient:
+    def _connected(self) -> httpcore.ConnectionPool:
         fingerprint = self._credentials.fingerprint()
-        if self._client is None or fingerprint != self._fingerprint:
+        if self._pool is None or fingerprint != self._fingerprint:
             self.close()
-            self._client = BoundedClient(self._base, timeout_seconds=self._timeout, tls=self._tls_context())
+            self._pool = httpcore.ConnectionPool(
+                ssl_context=_tls_context(self._credentials) if self._base.startswith("https:") else None,
+                max_connections=1,
+                keepalive_expiry=KEEP_IDLE_SECONDS,
+                network_backend=_Backend(self._allowance),
+            )
             self._fingerprint = fingerprint
-        return self._client
-
-    def _tls_context(self) -> ssl.SSLContext | None:
-        if not self._base.startswith("https:"):
-            return None
-        credentials = self._credentials
-        context = trusting(credentials.ca_file)
-        if credentials.cert_file:
-            with ExitStack() as held:
-                paths = [
-                    held.enter_context(as_path(read_file(path, MAX_CREDENTIAL_BYTES)))
-                    for path in (credentials.cert_file, credentials.key_file)
-                    if path
-                ]
-                context.load_cert_chain(*paths)
-        return context
+        return self._pool
 
     def _headers(self) -> dict[str, str]:
-        headers = {"content-type": "application/json"}
+        headers = {"host": self._host, "accept-encoding": "identity", "content-type": "application/json"}
         if self._credentials.token_file:
             headers["authorization"] = f"Bearer {read_token(self._credentials.token_file)}"
         return headers
 
 
-def trusting(ca_file: Path | None) -> ssl.SSLContext:
-    """A client's TLS context that trusts the CAs of a file; None: those of the system. Raises OSError, ValueError."""
-    if ca_file is None:
-        return ssl.create_default_context()
-    with as_path(read_file(ca_file, MAX_CREDENTIAL_BYTES)) as path:
-        return ssl.create_default_context(cafile=path)
+def _tls_context(credentials: CredentialFiles) -> ssl.SSLContext:
+    """A client's TLS context. Raises OSError, ValueError."""
+    with ExitStack() as held:
+
+        def readable(path: Path) -> str:
+            return held.enter_context(as_path(read_file(path, MAX_CREDENTIAL_BYTES)))
+
+        if credentials.pin_file:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            context.load_verify_locations(readable(credentials.pin_file))
+        else:
+            context = ssl.create_default_context(cafile=readable(credentials.ca_file) if credentials.ca_file else None)
+        if credentials.cert_file:
+            key = readable(credentials.key_file) if credentials.key_file else None
+            context.load_cert_chain(readable(credentials.cert_file), key)
+        return context

@@ -9,14 +9,14 @@ Rules of this file
 """
 
 import re
-import ssl
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from node_exporter.bounded_http import BoundedClient, HTTPReply, NoAnswerError, trusting
-from node_exporter.files import MAX_CREDENTIAL_BYTES, as_path, describe, parse_json, read_file, read_token
+from node_exporter.bounded_http import Connection, CredentialFiles, HTTPReply, NoAnswerError
+from node_exporter.files import describe, parse_json
 from node_exporter.observation import RunningConfig
 from node_exporter.report import Problem
 
@@ -55,30 +55,11 @@ class KubeletApi:
 def ask_kubelet(api: KubeletApi) -> RunningConfig:
     """Read configuration and version. Each is None, with a Problem, if the kubelet did not provide it."""
     problems: list[Problem] = []
-    document: dict[str, object] | None = None
-    version: str | None = None
-    try:
-        headers = {"authorization": f"Bearer {read_token(api.token_file)}"}
-        client = BoundedClient(api.url, timeout_seconds=api.timeout_seconds, tls=_tls_context(api))
-        try:
-            document = _attempt("/configz", lambda: _configz(client, headers), problems)
-            version = _attempt("/metrics", lambda: _version(client, headers), problems)
-        finally:
-            client.close()
-    except (OSError, ValueError) as error:
-        problems.append(_problem("", error))
+    credentials = CredentialFiles(token_file=api.token_file, ca_file=api.ca_file, pin_file=api.pin_file)
+    with closing(Connection(api.url, timeout_seconds=api.timeout_seconds, credentials=credentials)) as connection:
+        document = _attempt("/configz", lambda: _configz(connection), problems)
+        version = _attempt("/metrics", lambda: _version(connection), problems)
     return RunningConfig(document=document, version=version, problems=tuple(problems))
-
-
-def _tls_context(api: KubeletApi) -> ssl.SSLContext:
-    if api.pin_file is None:
-        return trusting(api.ca_file)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    with as_path(read_file(api.pin_file, MAX_CREDENTIAL_BYTES)) as path:
-        context.load_verify_locations(path)
-    return context
 
 
 class _RefusedError(ValueError):
@@ -93,8 +74,8 @@ def _attempt(path: str, question: Callable[[], Found], problems: list[Problem]) 
         return None
 
 
-def _configz(client: BoundedClient, headers: dict[str, str]) -> dict[str, object]:
-    answer = _succeeded(client.send("GET", "/configz", headers=headers, max_answer_bytes=MAX_ANSWER_BYTES))
+def _configz(connection: Connection) -> dict[str, object]:
+    answer = _succeeded(connection.send("GET", "/configz", max_answer_bytes=MAX_ANSWER_BYTES))
     if len(answer.content) > MAX_ANSWER_BYTES:
         raise ValueError(f"larger than {MAX_ANSWER_BYTES} bytes")
     parsed = parse_json(answer.content)
@@ -104,9 +85,9 @@ def _configz(client: BoundedClient, headers: dict[str, str]) -> dict[str, object
     return document
 
 
-def _version(client: BoundedClient, headers: dict[str, str]) -> str:
+def _version(connection: Connection) -> str:
     """Read up to the build info. The rest of the metrics is not fetched."""
-    answer = client.send("GET", "/metrics", headers=headers, max_answer_bytes=MAX_METRICS_BYTES, take=_find_version)
+    answer = connection.send("GET", "/metrics", max_answer_bytes=MAX_METRICS_BYTES, take=_find_version)
     version = _succeeded(answer).content.decode(errors="replace")
     if not version:
         raise ValueError("the metrics contain no kubernetes_build_info")
@@ -125,7 +106,7 @@ def _find_version(pieces: Iterator[bytes]) -> bytes:
 
 
 def _succeeded(answer: HTTPReply) -> HTTPReply:
-    if 200 <= answer.status < 300:
+    if answer.is_success:
         return answer
     hint = {401: ": the token is not accepted", 403: ": the token lacks the permission"}.get(answer.status, "")
     raise _RefusedError(f"answered {answer.status}{hint}")

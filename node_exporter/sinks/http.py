@@ -70,7 +70,7 @@ def refused(answer: HTTPReply) -> Reply:
 
 
 def _reply(answer: HTTPReply, *, is_heartbeat: bool) -> Reply:
-    if 200 <= answer.status < 300:
+    if answer.is_success:
         return Reply(outcome=Delivery.ACCEPTED)
     reply = refused(answer)
     return replace(reply, outcome=Delivery.WANTS_REPORT) if is_heartbeat and answer.status in CONFLICT else reply

@@ -126,9 +126,9 @@ class NrtSink:
         if self._is_ours:
             return None
         answer = self._connection.send("GET", self._path, headers=METADATA_ONLY)
-        if answer.status != 404 and not _is_success(answer):
+        if answer.status != 404 and not answer.is_success:
             return _refused(answer)
-        strangers = _strangers(answer) if _is_success(answer) else set()
+        strangers = _strangers(answer) if answer.is_success else set()
         if strangers:
             return _belongs_to(strangers)
         self._is_ours = True
@@ -141,7 +141,7 @@ class NrtSink:
             content=body,
             headers={"content-type": "application/apply-patch+yaml", **METADATA_ONLY},
         )
-        if not _is_success(answer):
+        if not answer.is_success:
             self._is_ours = self._is_ours and answer.status != 409
             return _refused(answer)
         if strangers := _strangers(answer):
@@ -157,7 +157,7 @@ class NrtSink:
         if answer.status in (401, 403, 404):
             LOG.warning("the object will have no owner: node not readable status=%d", answer.status)
             return ""
-        if not _is_success(answer):
+        if not answer.is_success:
             raise ValueError(f"reading the Node: {_refused(answer).detail}")
         found = mapping(mapping(parse_json(answer.content)).get("metadata")).get("uid")
         return found if isinstance(found, str) else ""
@@ -168,10 +168,6 @@ class NrtSink:
             LOG.warning("the report is too large for the object: readers know only counts by NUMA node")
         elif LEFT_OUT in annotations:
             LOG.info("parts of the report do not fit into the object left_out=%s", annotations[LEFT_OUT])
-
-
-def _is_success(answer: HTTPReply) -> bool:
-    return 200 <= answer.status < 300
 
 
 def _refused(answer: HTTPReply) -> Reply:

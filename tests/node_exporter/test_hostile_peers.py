@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from node_exporter.bounded_http import BoundedClient, CredentialFiles, NoAnswerError
+from node_exporter.bounded_http import Connection, CredentialFiles, NoAnswerError
 from node_exporter.podresources import PodResourcesClient
 from node_exporter.sinks import Delivery
 from node_exporter.sinks.http import HttpSink
@@ -120,9 +120,9 @@ def test_packed_answers_are_not_unpacked_and_long_ones_not_read_to_the_end() -> 
             connection.sendall(bomb)
 
     with peer(behave) as (url, _):
-        client = BoundedClient(url, timeout_seconds=60, tls=None)
-        answer = client.send("GET", "/", headers={}, max_answer_bytes=1 << 20)
-        short = client.send("GET", "/", headers={}, max_answer_bytes=1000)
+        client = Connection(url, timeout_seconds=60, credentials=CredentialFiles())
+        answer = client.send("GET", "/", max_answer_bytes=1 << 20)
+        short = client.send("GET", "/", max_answer_bytes=1000)
         client.close()
 
     assert answer.content == bomb
@@ -147,9 +147,9 @@ def test_redirects_are_not_followed() -> None:
 
 def test_an_upload_that_nobody_reads_ends_by_its_deadline() -> None:
     with peer(lambda _connection: time.sleep(30)) as (url, _):
-        client = BoundedClient(url, timeout_seconds=0.5, tls=None)
+        client = Connection(url, timeout_seconds=0.5, credentials=CredentialFiles())
         with pytest.raises(NoAnswerError, match="Timeout"):
-            client.send("PUT", "/", headers={}, content=b"x" * (32 << 20), max_answer_bytes=1000)
+            client.send("PUT", "/", content=b"x" * (32 << 20), max_answer_bytes=1000)
         client.close()
 
 
