@@ -20,14 +20,14 @@ import orjson
 from node_exporter import service
 from node_exporter.agent import Cadence, next_sequence
 from node_exporter.bounded_http import Connection, CredentialFiles
-from node_exporter.kubelet_api import KubeletApi
+from node_exporter.kubelet_api import kubelet_at
 from node_exporter.logs import set_up_logging
 from node_exporter.node import NodeReader, NodeSettings
-from node_exporter.nri_policy import MAX_ANSWER_BYTES, ReadNriConfig, config_from_api, config_from_file
+from node_exporter.nri_policy import config_from_api, config_from_file
 from node_exporter.sinks import Sink
 from node_exporter.sinks.dry import DrySink
 from node_exporter.sinks.http import HttpSink
-from node_exporter.sinks.nrt import ApiServer, NrtSink
+from node_exporter.sinks.nrt import MAX_ANSWER_BYTES, NrtSink
 from node_exporter.visible import VisibleGroup
 
 LOG = logging.getLogger(__name__)
@@ -157,23 +157,25 @@ def run(
         LOG.warning("unknown option: %s has no effect%s", name, f"; did you mean {near}?" if near else "")
     api = None
     if (nrt and not dry_run) or (nri_namespace and not node.nri_config):
-        api = _api_server(api_url, api_token_file, api_ca_file, timeout, nrt_refresh)
-    kubelet = _kubelet_api(kubelet_url, kubelet_token_file, kubelet_ca_file, kubelet_pin_file)
-    certificates = {"kubelet": kubelet.pin_file, "kubelet_ca": kubelet.ca_file} if kubelet else {}
+        api = _api_server(api_url, CredentialFiles(token_file=api_token_file, ca_file=api_ca_file), timeout)
+    if kubelet_url:
+        trust = CredentialFiles(token_file=kubelet_token_file, ca_file=kubelet_ca_file, pin_file=kubelet_pin_file)
+        node = replace(node, kubelet_api=_kubelet(kubelet_url, trust))
+    certificates = {"kubelet": kubelet_pin_file, "kubelet_ca": kubelet_ca_file} if kubelet_url else {}
     sink: Sink
     if dry_run:
         sink, mode, receiver = DrySink(sys.stdout.buffer), "dry-run", "-"
     elif api and nrt:
-        sink, mode, receiver = NrtSink(api, node.node_name), "nrt", api.url
+        sink, mode, receiver = NrtSink(api, node.node_name, refresh_seconds=nrt_refresh), "nrt", api.url
     else:
         credentials = CredentialFiles(token_file=token_file, ca_file=ca_file, cert_file=cert_file, key_file=key_file)
         mode, receiver = "push", push or ""
         sink = HttpSink(receiver, node.node_name, timeout_seconds=timeout, credentials=credentials)
         certificates |= {"client": cert_file, "extender_ca": ca_file}
     if api and nri_namespace and not node.nri_config:
-        node = replace(node, nri_config=_nri_config(nri_namespace, api, node.node_name, timeout))
+        node = replace(node, nri_config=config_from_api(api, node.node_name, nri_namespace))
     settings = service.ServiceSettings(
-        node=replace(node, kubelet_api=kubelet),
+        node=node,
         sink=sink,
         mode=mode,
         receiver=receiver,
@@ -186,36 +188,21 @@ def run(
     service.run_until_signal(settings)
 
 
-def _kubelet_api(url: str | None, token_file: Path, ca_file: Path | None, pin_file: Path | None) -> KubeletApi | None:
-    if not url:
-        return None
+def _kubelet(url: str, credentials: CredentialFiles) -> Connection:
     try:
-        return KubeletApi(url=url, token_file=token_file, ca_file=ca_file, pin_file=pin_file)
+        return kubelet_at(url, credentials)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
-def _api_server(
-    url: str | None, token_file: Path, ca_file: Path, timeout_seconds: float, refresh_seconds: float
-) -> ApiServer:
+def _api_server(url: str | None, credentials: CredentialFiles, timeout_seconds: float) -> Connection:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not url and not host:
         raise click.UsageError("Not in a pod: name the API server with --api-url.")
-    in_url = f"[{host}]" if ":" in host else host
-    return ApiServer(
-        url=url or f"https://{in_url}:{port}",
-        credentials=CredentialFiles(token_file=token_file, ca_file=ca_file),
-        timeout_seconds=timeout_seconds,
-        refresh_seconds=refresh_seconds,
+    in_url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Connection(
+        url or in_url, timeout_seconds=timeout_seconds, credentials=credentials, max_answer_bytes=MAX_ANSWER_BYTES
     )
-
-
-def _nri_config(namespace: str, api: ApiServer, node_name: str, timeout_seconds: float) -> ReadNriConfig:
-    """Reads the configuration of the NRI policy from the API server."""
-    connection = Connection(
-        api.url, timeout_seconds=timeout_seconds, credentials=api.credentials, max_answer_bytes=MAX_ANSWER_BYTES
-    )
-    return config_from_api(connection, node_name, namespace)
 
 
 def _address(text: str) -> tuple[str, int] | None:

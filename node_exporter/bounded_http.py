@@ -176,7 +176,7 @@ class CredentialFiles:
 
 
 class Connection:
-    """Connects to the server of `url`. A whole exchange has `timeout_seconds`. Not thread-safe."""
+    """Connects to the server of `url`. A whole exchange has *timeout_seconds*. Not thread-safe."""
 
     def __init__(
         self,
@@ -186,10 +186,10 @@ class Connection:
         credentials: CredentialFiles,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self._base = url.rstrip("/")
-        self._host = urlsplit(self._base).netloc.rpartition("@")[2]
+        self.url: Final = url.rstrip("/")
+        self.credentials: Final = credentials
+        self._host = urlsplit(self.url).netloc.rpartition("@")[2]
         self._allowance = _Allowance(timeout_seconds)
-        self._credentials = credentials
         self._max_answer = max_answer_bytes
         self._pool: httpcore.ConnectionPool | None = None
         self._fingerprint: tuple[tuple[int, int] | None, ...] = ()
@@ -216,7 +216,7 @@ class Connection:
         try:
             pool, every = self._connected(), self._headers() | (headers or {})
             self._allowance.renew(most + HEADER_BYTES)
-            with pool.stream(method, self._base + path, headers=list(every.items()), content=content) as response:
+            with pool.stream(method, self.url + path, headers=list(every.items()), content=content) as response:
                 received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
                 return HTTPReply(response.status, received, (take or beginning(most))(response.iter_stream()))
         except BaseException as error:
@@ -232,11 +232,11 @@ class Connection:
             self._pool = None
 
     def _connected(self) -> httpcore.ConnectionPool:
-        fingerprint = self._credentials.fingerprint()
+        fingerprint = self.credentials.fingerprint()
         if self._pool is None or fingerprint != self._fingerprint:
             self.close()
             self._pool = httpcore.ConnectionPool(
-                ssl_context=_tls_context(self._credentials) if self._base.startswith("https:") else None,
+                ssl_context=_tls_context(self.credentials) if self.url.startswith("https:") else None,
                 max_connections=1,
                 keepalive_expiry=KEEP_IDLE_SECONDS,
                 network_backend=_Backend(self._allowance),
@@ -246,8 +246,8 @@ class Connection:
 
     def _headers(self) -> dict[str, str]:
         headers = {"host": self._host, "accept-encoding": "identity", "content-type": "application/json"}
-        if self._credentials.token_file:
-            headers["authorization"] = f"Bearer {read_token(self._credentials.token_file)}"
+        if self.credentials.token_file:
+            headers["authorization"] = f"Bearer {read_token(self.credentials.token_file)}"
         return headers
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from node_exporter.devices import Remembered, join_devices
+from node_exporter.files import mapping
 from node_exporter.observation import NodeSnapshot
 from node_exporter.pods import join_pods, state_holdings
 from node_exporter.report import NodeReport, PodResourcesService, Problem, ReportedNriPolicy, ReportedPod
@@ -119,6 +120,4 @@ def _machine_disagreements(observation: NodeSnapshot) -> list[Problem]:
 
 
 def _total_memory(record: object) -> object:
-    tables = record.get("memoryMap") if isinstance(record, Mapping) else None
-    memory = tables.get("memory") if isinstance(tables, Mapping) else None
-    return memory.get("total") if isinstance(memory, Mapping) else None
+    return mapping(mapping(mapping(record).get("memoryMap")).get("memory")).get("total")

@@ -155,11 +155,7 @@ def check_depth(document: object, most: int) -> None:
 
 def is_there(path: Path) -> bool:
     """Whether `path` exists. A path that we may not access counts as absent."""
-    try:
-        path.stat()
-    except OSError:
-        return False
-    return True
+    return identity(path) is not None
 
 
 def identity(path: Path) -> tuple[int, int] | None:

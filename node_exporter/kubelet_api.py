@@ -11,8 +11,6 @@ Rules of this file
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from node_exporter.bounded_http import Connection, CredentialFiles, HTTPReply, NoAnswerError
@@ -30,35 +28,25 @@ Found = TypeVar("Found")
 BUILD_INFO = re.compile(rb'^kubernetes_build_info\{[^}\n]*\bgit_version="([^"\n]{1,64})"', re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletApi:
-    """The kubelet's address, and how both sides authenticate.
+def kubelet_at(url: str, credentials: CredentialFiles, timeout_seconds: float = 5.0) -> Connection:
+    """The kubelet at an address such as "https://127.0.0.1:10250".
 
-    `url` is for example "https://127.0.0.1:10250". Exactly one of `ca_file` (the kubelet's certificate must be signed
-    by this CA and name the address) and `pin_file` (the kubelet must present this certificate; the address does not
-    matter).
+    Raises:
+        ValueError: the address is not https, or not exactly one of `ca_file` and `pin_file` is given.
     """
-
-    url: str
-    token_file: Path
-    ca_file: Path | None = None
-    pin_file: Path | None = None
-    timeout_seconds: float = 5.0
-
-    def __post_init__(self) -> None:
-        if not self.url.startswith("https://"):
-            raise ValueError("the kubelet's address must begin with https://")
-        if (self.ca_file is None) == (self.pin_file is None):
-            raise ValueError("name either a CA file or a pinned certificate for the kubelet")
+    if not url.startswith("https://"):
+        raise ValueError("the kubelet's address must begin with https://")
+    if (credentials.ca_file is None) == (credentials.pin_file is None):
+        raise ValueError("name either a CA file or a pinned certificate for the kubelet")
+    return Connection(url, timeout_seconds=timeout_seconds, credentials=credentials)
 
 
-def ask_kubelet(api: KubeletApi) -> RunningConfig:
+def ask_kubelet(kubelet: Connection) -> RunningConfig:
     """Read configuration and version. Each is None, with a Problem, if the kubelet did not provide it."""
     problems: list[Problem] = []
-    credentials = CredentialFiles(token_file=api.token_file, ca_file=api.ca_file, pin_file=api.pin_file)
-    with closing(Connection(api.url, timeout_seconds=api.timeout_seconds, credentials=credentials)) as connection:
-        document = _attempt("/configz", lambda: _configz(connection), problems)
-        version = _attempt("/metrics", lambda: _version(connection), problems)
+    with closing(kubelet):
+        document = _attempt("/configz", lambda: _configz(kubelet), problems)
+        version = _attempt("/metrics", lambda: _version(kubelet), problems)
     return RunningConfig(document=document, version=version, problems=tuple(problems))
 
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from node_exporter.bounded_http import Connection
 from node_exporter.build import build_report
 from node_exporter.devices import Remembered, remember
 from node_exporter.files import identity
-from node_exporter.kubelet_api import KubeletApi, ask_kubelet
+from node_exporter.kubelet_api import ask_kubelet
 from node_exporter.nri_policy import NriObserver, ReadNriConfig
 from node_exporter.observation import Fixed, RunningConfig
 from node_exporter.observe import observe, read_fixed
@@ -44,7 +45,7 @@ class NodeSettings:
     node_name: str
     kubelet_dir: str | None = None
     kubelet_version: str | None = None
-    kubelet_api: KubeletApi | None = None
+    kubelet_api: Connection | None = None
     rules: Mapping[str, bool] = field(default_factory=dict)
     nri_config: ReadNriConfig | None = None
     nri_release: str = ""

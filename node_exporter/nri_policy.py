@@ -52,7 +52,6 @@ UNCONFIRMED_SECONDS: Final = 60.0
 """After this time an edit that the plugin has not confirmed is asked for at regular looks only."""
 MAX_CONFIG_BYTES: Final = 256 << 10
 MAX_CONFIG_DEPTH: Final = 16
-MAX_ANSWER_BYTES: Final = 1 << 20
 GROUP_LABELS: Final = ("config.nri/group", "group.config.nri", "resource-policy.nri.io/group")
 """Labels of a Node that name its group, the newest first (`pkg/agent/agent.go` groupConfigName)."""
 DEFAULT_ON: Final = ("pinCPU", "pinMemory", "preferIsolatedCPUs")

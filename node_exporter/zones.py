@@ -9,7 +9,7 @@ Rules of this file
 - Zones are sorted by NUMA id, resources by name, so that nothing changes unless an amount does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from node_exporter.checkpoints import cpu_texts
 from node_exporter.cpu_lists import parse_cpu_list
@@ -111,7 +111,7 @@ def _add_devices(amounts: dict[Numa, dict[str, Amount]], devices: Devices, in_us
                 by_numa.setdefault(tuple(device.numa), []).append((device.healthy, device.healthy and not held))
         for numa, flags in by_numa.items():
             amounts.setdefault(numa, {})[resource] = Amount(
-                capacity=len(flags), allocatable=_count(ok for ok, _ in flags), free=_count(free for _, free in flags)
+                capacity=len(flags), allocatable=sum(ok for ok, _ in flags), free=sum(free for _, free in flags)
             )
 
 
@@ -135,7 +135,3 @@ def _bytes(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"not a number of bytes: {value!r:.40}")
     return value
-
-
-def _count(flags: Iterable[bool]) -> int:
-    return sum(1 for flag in flags if flag)

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import orjson
 
-from node_exporter.bounded_http import Connection, CredentialFiles, HTTPReply
+from node_exporter.bounded_http import Connection, HTTPReply
 from node_exporter.files import mapping, objects, parse_json, read_token
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Delivery, Reply
@@ -43,16 +43,6 @@ METADATA_ONLY = {"accept": "application/json;as=PartialObjectMetadata;g=meta.k8s
 CONTENT = frozenset({"f:zones", "f:attributes", "f:topologyPolicies"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiServer:
-    """Where the API server is and how both sides authenticate; see `CredentialFiles`."""
-
-    url: str
-    credentials: CredentialFiles
-    timeout_seconds: float = 5.0
-    refresh_seconds: float = 600.0
-
-
 @dataclass(slots=True)
 class _Written:
     """The object as last accepted, and when, by the monotonic clock."""
@@ -62,18 +52,13 @@ class _Written:
 
 
 class NrtSink:
-    """The object of one node. Not thread-safe."""
+    """The object of one node, written again every *refresh_seconds*. Not thread-safe."""
 
-    def __init__(self, api: ApiServer, node_name: str) -> None:
-        self._api = api
+    def __init__(self, api_server: Connection, node_name: str, *, refresh_seconds: float = 600.0) -> None:
+        self._connection = api_server
+        self._refresh_seconds = refresh_seconds
         self._node_name = node_name
         self._path = f"/apis/{API_VERSION}/noderesourcetopologies/{quote(node_name, safe='')}"
-        self._connection = Connection(
-            api.url,
-            timeout_seconds=api.timeout_seconds,
-            credentials=api.credentials,
-            max_answer_bytes=MAX_ANSWER_BYTES,
-        )
         self._node_uid: str | None = None
         self._is_ours = False
         self._written: _Written | None = None
@@ -95,7 +80,7 @@ class NrtSink:
         del body
         if self._written is None:
             return Reply(outcome=Delivery.WANTS_REPORT)
-        if time.monotonic() - self._written.at < self._api.refresh_seconds:
+        if time.monotonic() - self._written.at < self._refresh_seconds:
             return Reply(outcome=Delivery.ACCEPTED)
         return self._write(self._written.content)
 
@@ -107,7 +92,7 @@ class NrtSink:
         metadata = content["metadata"]
         signed = {
             CONFIRMED_AT: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            REFRESH_SECONDS: f"{self._api.refresh_seconds:.0f}",
+            REFRESH_SECONDS: f"{self._refresh_seconds:.0f}",
         }
         body = orjson.dumps({
             **content,
@@ -151,7 +136,7 @@ class NrtSink:
 
     def _find_node_uid(self) -> str:
         """The UID of our Node. Empty if we have no permission to read it."""
-        if uid := _uid_in_token(self._api.credentials.token_file, self._node_name):
+        if uid := _uid_in_token(self._connection.credentials.token_file, self._node_name):
             return uid
         answer = self._connection.send("GET", f"/api/v1/nodes/{quote(self._node_name, safe='')}", headers=METADATA_ONLY)
         if answer.status in (401, 403, 404):

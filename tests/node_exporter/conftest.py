@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from node_exporter.kubelet_api import KubeletApi
+from node_exporter.bounded_http import Connection, CredentialFiles
+from node_exporter.kubelet_api import kubelet_at
 from tests.node_exporter.fake_kubelet import FakeKubeletApi
 
 
@@ -17,7 +18,8 @@ def server() -> Iterator[FakeKubeletApi]:
 
 
 @pytest.fixture
-def api(server: FakeKubeletApi, tmp_path: Path) -> KubeletApi:
+def api(server: FakeKubeletApi, tmp_path: Path) -> Connection:
     server.authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     (tmp_path / "token").write_text("good\n")
-    return KubeletApi(url=server.url, token_file=tmp_path / "token", ca_file=tmp_path / "ca.pem", timeout_seconds=30)
+    credentials = CredentialFiles(token_file=tmp_path / "token", ca_file=tmp_path / "ca.pem")
+    return kubelet_at(server.url, credentials, timeout_seconds=30)

@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from node_exporter.agent import describe_changes
+from node_exporter.bounded_http import Connection
 from node_exporter.build import MAX_PROBLEMS
-from node_exporter.kubelet_api import KubeletApi
 from node_exporter.node import SETTLING_LOOK_SECONDS, TORN_LOOK_SECONDS, NodeReader, NodeSettings
 from tests.node_exporter.fake_kubelet import FakeKubelet, FakeKubeletApi
 from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, memory_state
@@ -40,7 +40,7 @@ def kubelet(root: Path) -> Iterator[FakeKubelet]:
     fake.stop()
 
 
-def node_of(root: Path, api: KubeletApi | None = None, **more: Any) -> NodeReader:
+def node_of(root: Path, api: Connection | None = None, **more: Any) -> NodeReader:
     return NodeReader(NodeSettings(root=root, node_name="n", kubelet_api=api, **more))
 
 
@@ -48,7 +48,7 @@ def running(policy: str) -> bytes:
     return orjson.dumps({"kubeletconfig": {"topologyManagerPolicy": policy, "cpuManagerPolicy": "static"}})
 
 
-def test_running_configuration_wins_over_files(root: Path, api: KubeletApi, server: FakeKubeletApi) -> None:
+def test_running_configuration_wins_over_files(root: Path, api: Connection, server: FakeKubeletApi) -> None:
     server.configz = running("restricted")
 
     report = node_of(root, api).look(is_tick=True)
@@ -59,7 +59,7 @@ def test_running_configuration_wins_over_files(root: Path, api: KubeletApi, serv
 
 
 def test_running_configuration_is_kept_while_the_kubelet_does_not_answer(
-    root: Path, kubelet: FakeKubelet, api: KubeletApi, server: FakeKubeletApi
+    root: Path, kubelet: FakeKubelet, api: Connection, server: FakeKubeletApi
 ) -> None:
     server.configz = running("restricted")
     node = node_of(root, api)
@@ -83,7 +83,7 @@ def test_running_configuration_is_kept_while_the_kubelet_does_not_answer(
     assert recovered.kubelet.topologyManagerPolicy == "best-effort"
 
 
-def test_missing_kubelet_api_falls_back_to_files(root: Path, api: KubeletApi, server: FakeKubeletApi) -> None:
+def test_missing_kubelet_api_falls_back_to_files(root: Path, api: Connection, server: FakeKubeletApi) -> None:
     server.close()
 
     report = node_of(root, api).look(is_tick=True)

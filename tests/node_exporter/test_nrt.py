@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 import pytest
 
-from node_exporter.bounded_http import CredentialFiles
+from node_exporter.bounded_http import Connection, CredentialFiles
 from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.report import NodeReport, ReportedContainer, ReportedMemoryBlock, ReportedPod
 from node_exporter.sinks import Delivery
-from node_exporter.sinks.nrt import ApiServer, NrtSink
+from node_exporter.sinks.nrt import MAX_ANSWER_BYTES, NrtSink
 from node_exporter.topology_object import LEFT_OUT, REPORT, SPARED, exclusive_pods, fingerprint, to_nrt
 from tests.fakes.apiserver import FakeApiServer
 from tests.node_exporter.nodes import SCENARIO, cpu_state, device_state, memory_state
@@ -50,8 +50,10 @@ def server() -> Iterator[FakeApiServer]:
 
 
 def sink_for(server: FakeApiServer, *, refresh: float = 600.0, token: Path | None = None) -> NrtSink:
-    api = ApiServer(url=server.url, credentials=CredentialFiles(token_file=token), refresh_seconds=refresh)
-    return NrtSink(api, "n1")
+    api = Connection(
+        server.url, timeout_seconds=5, credentials=CredentialFiles(token_file=token), max_answer_bytes=MAX_ANSWER_BYTES
+    )
+    return NrtSink(api, "n1", refresh_seconds=refresh)
 
 
 def attributes(content: dict[str, Any]) -> dict[str, str]:
@@ -292,7 +294,7 @@ def test_where_to_publish_must_be_clear(more: list[str], fault: str) -> None:
 
 
 def test_an_api_server_in_trouble_is_a_reply(report: NodeReport) -> None:
-    gone = NrtSink(ApiServer(url="http://127.0.0.1:1", credentials=CredentialFiles()), "n1")
+    gone = NrtSink(Connection("http://127.0.0.1:1", timeout_seconds=5, credentials=CredentialFiles()), "n1")
 
     reply = gone.put_report(report, b"")
 

@@ -24,10 +24,10 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.pods import pod_from_json
-from node_exporter.bounded_http import CredentialFiles
+from node_exporter.bounded_http import Connection, CredentialFiles
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Delivery
-from node_exporter.sinks.nrt import ApiServer, NrtSink
+from node_exporter.sinks.nrt import NrtSink
 from node_exporter.topology_object import to_nrt
 from tests import waiting
 from tests.cluster.reading import classes_at
@@ -48,7 +48,7 @@ def report(node: SampleNode, sequence: int = 1, **changes: Any) -> NodeReport:
 
 def publish(server: FakeApiServer, content: NodeReport) -> Delivery:
     """Write the object as the exporter does."""
-    sink = NrtSink(ApiServer(url=server.url, credentials=CredentialFiles()), content.node_name)
+    sink = NrtSink(Connection(server.url, timeout_seconds=5, credentials=CredentialFiles()), content.node_name)
     try:
         return sink.put_report(content, orjson.dumps(content)).outcome
     finally:
