@@ -18,9 +18,8 @@ _HEAD: Final = """# Metrics of the extender
 
 Scraped at `/metrics`. Written by `python -m tests.docs.metrics_page`; a test compares it with the code.
 
-Counters whose label values are all known have every series from the start, at 0, so that `increase` sees the first
-event. Those of `numa_extender_predictions_total` that count disagreements start at 0 at the first scrape after a node
-of that policy, scope and version reported. The usual `process_*` metrics of the process are there too.
+Counters have every known series from the start, at 0, so that `increase` sees the first event. The usual `process_*`
+metrics are there too.
 
 | family | type | labels | meaning |
 |---|---|---|---|
