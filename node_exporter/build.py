@@ -22,14 +22,11 @@ def build_report(
     remembered: Remembered = NOTHING_REMEMBERED,
     podresources_service: PodResourcesService | None = None,
     nri: ReportedNriPolicy | None = None,
-    sequence: int = 0,
-    observed_at: float = 0.0,
 ) -> NodeReport:
-    """Put one snapshot into the published form.
+    """Put one snapshot into the published form. The sender fills in `sequence` and `observed_at`.
 
     `rules`, `podresources_service` and `nri`: see `NodeReport`.
     `remembered`: devices that earlier snapshots listed as healthy since the kubelet started, with their NUMA ids.
-    `sequence` and `observed_at` are usually filled in by the sender.
     """
     podresources = observation.podresources
     checkpoint = {} if observation.never_had_devices else observation.state.kubelet_internal_checkpoint
@@ -49,8 +46,8 @@ def build_report(
     return NodeReport(
         node_name=node_name,
         boot_id=observation.fixed.boot_id,
-        sequence=sequence,
-        observed_at=observed_at,
+        sequence=0,
+        observed_at=0.0,
         kubelet_version=observation.fixed.kubelet_version,
         machine=observation.fixed.machine,
         kubelet=observation.fixed.kubelet,

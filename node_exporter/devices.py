@@ -19,6 +19,8 @@ SOURCE = "devices"
 NO_TOPOLOGY = -1
 """The checkpoint's key for devices without topology (DEV/checkpoint nodeWithoutTopology)."""
 
+MAX_SHOWN = 8
+
 Devices = Mapping[str, tuple[ReportedDevice, ...]]
 Remembered = Mapping[str, DeviceNuma]
 """Devices listed as healthy since the kubelet started, by resource."""
@@ -119,7 +121,6 @@ def _disagreements(
     return problems
 
 
-def _some(ids: frozenset[str], limit: int = 8) -> str:
+def _some(ids: frozenset[str]) -> str:
     """The first few ids, and how many more there are."""
-    shown = sorted(ids)[:limit]
-    return ", ".join(shown) + (f" and {len(ids) - limit} more" if len(ids) > limit else "")
+    return ", ".join(sorted(ids)[:MAX_SHOWN]) + (f" and {len(ids) - MAX_SHOWN} more" if len(ids) > MAX_SHOWN else "")

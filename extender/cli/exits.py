@@ -22,9 +22,9 @@ exit_code_option: Final = click.option(
 """Adds `--exit-code`, as argument `exit_code`."""
 
 
-def of_counts(counts: Mapping[str, int], unplaced: int = 0) -> int:
+def of_counts(counts: Mapping[str, int]) -> int:
     """The exit code for counts of `aligned`, `split` and `not_managed`. One aligned pod or node is enough for 0."""
-    if unplaced or not any(counts[key] for key in ("aligned", "split", "not_managed")):
+    if not any(counts[key] for key in ("aligned", "split", "not_managed")):
         return NOT_ADMITTED
     return ALIGNED if counts["aligned"] else NOT_ALIGNED
 

@@ -15,11 +15,10 @@ from rich.text import Text
 
 from extender.api.nodes.models import DeviceView, HolderView, NodeDetail, NUMANodeView
 from extender.cli.render_pools import pools_tree
-from extender.cli.units import amount, short
+from extender.cli.units import amount, bar, short
 from extender.kubelet.sets import iter_bits, parse_list
 
 CORES_A_LINE: Final = 64
-BAR: Final = 32
 FREE, RESERVED, SHARED = "·", "-", "="
 _COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
 
@@ -146,12 +145,7 @@ def _cpu(cpu: int | None, reserved: int, free: int, holders: _Holders, *, static
 
 
 def _bar(kind: str, total: int, free: int) -> Text:
-    taken = 0 if not total else round(BAR * (total - free) / total)
-    text = Text("  ")
-    text.append("█" * taken, style="blue")
-    text.append("░" * (BAR - taken), style="dim")
-    text.append(f" {kind}: {amount(free)} of {amount(total)} free\n", style="")
-    return text
+    return Text.assemble("  ", bar(free, total), f" {kind}: {amount(free)} of {amount(total)} free\n")
 
 
 def _devices(resource: str, devices: Sequence[DeviceView], holders: _Holders) -> Text:

@@ -1,20 +1,17 @@
 """Pools of the NRI topology-aware policy as text: the tree of a node, and how they compare for a container."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from extender.answers.explanation import PoolsStep
 from extender.api.nodes.models import NodeDetail
-from extender.cli.units import amount, cpus
+from extender.cli.units import amount, bar, cpus
 from extender.kubelet.sets import bits_of, format_list, parse_list
 from extender.nri.requests import CPUType
 from extender.questions.nri_pools import PoolGrantView, PoolView
 from extender.wire.verdicts import PolicyPlacement
-
-BAR: Final = 32
 
 
 def pool_placement_line(placement: PolicyPlacement) -> str:
@@ -84,10 +81,7 @@ def _pool(pool: PoolView) -> Text:
     if pool.free_millicpu < 0:
         text.append(f"{indent}no CPU is left to share: every further container is refused\n", style="red")
     for memory in pool.memory[:1]:
-        taken = round(BAR * (1 - memory.left_bytes / memory.total_bytes)) if memory.total_bytes else BAR
-        text.append(indent)
-        text.append("█" * taken, style="blue")
-        text.append("░" * (BAR - taken), style="dim")
+        text.append_text(Text.assemble(indent, bar(memory.left_bytes, memory.total_bytes)))
         types = " + ".join(f"{amount(m.total_bytes)} {m.type}" for m in pool.memory[1:])
         of = f"{amount(memory.total_bytes)} on NUMA {numa(memory.numa)}" + (f" ({types})" if types else "")
         text.append(f" {amount(memory.left_bytes)} left of {of}\n", style="")

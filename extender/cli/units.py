@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
+from rich.text import Text
+
+_BAR: Final = 32
 _UNITS: Final = ((1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 
@@ -17,6 +20,12 @@ def amount(size: int) -> str:
 def cpus(millicpu: int) -> str:
     """CPUs from thousandths: `1.5 CPUs`."""
     return f"{millicpu / 1000:g} CPU{'' if millicpu == 1000 else 's'}"
+
+
+def bar(free: int, total: int) -> Text:
+    """What is taken of a total, as a bar."""
+    taken = round(_BAR * (1 - free / total)) if total else 0
+    return Text.assemble(("█" * taken, "blue"), ("░" * (_BAR - taken), "dim"))
 
 
 def short(resource: str) -> str:

@@ -10,7 +10,7 @@ Rules of this file
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.conformance.scenario import Admission, KubeletCrashError, run
 from extender.kubelet.admission import Outcome
@@ -27,8 +27,7 @@ COUNTED: Final = ("scenarios", "admissions", "placements", "start errors", "diff
 _ASPECTS: Final = ("admit", "reason", "message")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(NamedTuple):
     """One difference: where it is, the kubelet's answer, and the replay's."""
 
     scenario: str
@@ -56,8 +55,7 @@ def check(scenario: Scenario, counts: Counter[str]) -> list[Difference]:
     counts["start errors"] += error is not None or recorded is not None
     if recorded not in (error, *alternatives):
         counts["differ"] += 1
-        path = "kubelet_error"
-        differences.append(Difference(scenario=scenario.id, step=None, path=path, recorded=recorded, replayed=error))
+        differences.append(Difference(scenario.id, None, "kubelet_error", recorded, error))
     return differences
 
 
@@ -88,7 +86,7 @@ class Checker:
         replayed = _result(outcome)
         varies = frozenset(admission.step.varies)
         return [
-            Difference(scenario=self.scenario.id, step=self.step, path=path, recorded=recorded, replayed=ours)
+            Difference(self.scenario.id, self.step, path, recorded, ours)
             for path, recorded, ours in _differences(expect, replayed, varies, "")
             if not self._is_equal_pick(outcome, path, recorded, ours)
         ]

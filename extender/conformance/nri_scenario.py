@@ -300,8 +300,7 @@ def check(scenario: NRIScenario, machine: NriMachine, counts: Counter[str]) -> l
     if isinstance(under_way, str) != ("start" in scenario.recorded):
         counts["differ"] += 1
         replayed = under_way if isinstance(under_way, str) else None
-        recorded = scenario.recorded.get("start")
-        return [Difference(scenario=scenario.id, step=None, path="start", recorded=recorded, replayed=replayed)]
+        return [Difference(scenario.id, None, "start", scenario.recorded.get("start"), replayed)]
     if isinstance(under_way, str):
         return []
     for number, (step, recorded) in enumerate(zip(scenario.steps, scenario.recorded.get("r", ()), strict=False)):
@@ -326,8 +325,7 @@ def _unanswered(scenario: NRIScenario) -> list[Difference]:
     answers, count = scenario.recorded.get("r", ()), len(scenario.steps)
     if len(answers) >= count or (answers and answers[-1].get("ec") == NriRefusal.PANIC.value):
         return []
-    recorded, steps = f"{len(answers)} answers", f"{count} steps"
-    return [Difference(scenario=scenario.id, step=None, path="r", recorded=recorded, replayed=steps)]
+    return [Difference(scenario.id, None, "r", f"{len(answers)} answers", f"{count} steps")]
 
 
 def _check_step(scenario: NRIScenario, number: int, under_way: _Run, recorded: Mapping[str, Any]) -> list[Difference]:
@@ -360,9 +358,7 @@ def _compare(
     if "z0" not in scenario.recorded:
         names = tuple(name for name in names if name != "z")
     return [
-        Difference(
-            scenario=scenario.id, step=number, path=name, recorded=recorded.get(name), replayed=replayed.get(name)
-        )
+        Difference(scenario.id, number, name, recorded.get(name), replayed.get(name))
         for name in names
         if recorded.get(name) != replayed.get(name)
     ]

@@ -7,6 +7,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.lint.catalogue import Finding, found
 from extender.lint.documents import Located
+from extender.lint.workloads import containers_of, template_of
 from extender.wire.errors import WireError, shown
 from extender.wire.groups import PREFIX, SIZE, group_size
 from extender.wire.pods import fault_of, unknown_keys
@@ -17,7 +18,7 @@ _NEWEST: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 
 def lint_demands(workload: Located) -> Iterator[Finding]:
     """Findings about the annotations of a workload and of its pods."""
-    template = workload if workload.text("kind") == "Pod" else workload.get("spec", "template")
+    template = template_of(workload)
     if template is not None:
         annotations = template.get("metadata", "annotations")
         yield from _values(annotations, "annotation", _containers_of(template))
@@ -36,8 +37,7 @@ def lint_namespace(namespace: Located) -> Iterator[Finding]:
 
 def _containers_of(template: Located) -> list[str] | None:
     """The names of the containers; None if one cannot be read."""
-    places = (template.get("spec", key) for key in ("initContainers", "containers"))
-    names = [each.text("name") for place in places if place is not None for each in place.items()]
+    names = [each.text("name") for each in containers_of(template.near("spec"))]
     return names if names and all(names) else None
 
 

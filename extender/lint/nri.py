@@ -12,6 +12,7 @@ from extender.lint import fields
 from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
+from extender.lint.workloads import containers_of, template_of
 from extender.nri.config import PolicyConfig, PolicyStartError
 from extender.nri.cpu_allocator import discover
 from extender.nri.events import set_up
@@ -36,12 +37,12 @@ _RULES: Final = {
 
 def lint_annotations(workload: Located) -> Iterator[Finding]:
     """Findings about the policy's annotations of a workload's pods."""
-    template = workload if workload.text("kind") == "Pod" else workload.get("spec", "template") or workload
+    template = template_of(workload) or workload
     given = template.entries("metadata", "annotations")
     pod = template.get("spec")
     if not given or pod is None:
         return
-    containers = [each.text("name") for each in (*pod.items("initContainers"), *pod.items("containers"))]
+    containers = [each.text("name") for each in containers_of(pod)]
     texts = {key: place.value for key, place in given.items() if isinstance(place.value, str)}
     for fault in annotation_faults(texts, containers):
         place = given.get(fault.key, template.near("metadata", "annotations"))

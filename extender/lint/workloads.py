@@ -52,11 +52,15 @@ class OwnContainer:
         return str(given.value) if given is not None else ""
 
 
+def template_of(workload: Located) -> Located | None:
+    """The pod template of a workload: a Pod itself."""
+    return workload if workload.text("kind") == "Pod" else workload.get("spec", "template")
+
+
 def pod_of(workload: Located) -> Located:
     """The pod spec of a workload."""
-    return (
-        workload.get("spec") if workload.text("kind") == "Pod" else workload.get("spec", "template", "spec")
-    ) or workload
+    template = template_of(workload)
+    return (template and template.get("spec")) or workload
 
 
 def containers_of(pod: Located) -> Sequence[Located]:
