@@ -9,17 +9,14 @@ candidates.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from extender.cluster.events import BindingInDoubt, PodForgotten, PodGone, PodSeen, PodTerminating, Watching
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
-from extender.kubelet.admission import admit, release_pods, start_pod
-from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Admitted
 from extender.replay.pod import Pod
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judgement import PodShape
@@ -28,6 +25,7 @@ from tests.cluster.reading import classes_at
 from tests.observations import observation_of
 from tests.reports import pod_of, sample
 from tests.subjects import judge
+from tests.world.kubelet import Kubelet
 
 EMPTY: Final = sample(version="v1.27.0", topologyManagerPolicy="best-effort")
 STRICT: Final = sample(version="v1.34.0", topologyManagerPolicy="restricted")
@@ -40,14 +38,14 @@ MEMORY_GIB: Final = (1, 9, 17)
 JUDGE: Final = judge()
 
 
-def make_pod(number: int, cpus: int, memory_gib: int, init_gib: int, created_at: int) -> Pod:
+def make_pod(number: int, cpus: int, memory_gib: int, init_gib: int, created_at: int) -> dict[str, Any]:
     document = pod_of(cpus, f"{memory_gib}Gi", name=f"p{number}")
     document["metadata"]["creationTimestamp"] = f"2026-01-01T00:{created_at // 60:02}:{created_at % 60:02}Z"
     if init_gib:
         amounts = {"cpu": "1", "memory": f"{init_gib}Gi"}
         init = {"name": "init", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
         document["spec"]["initContainers"] = [init]
-    return pod_from_json(document)
+    return document
 
 
 @dataclass
@@ -69,7 +67,8 @@ class Story:
     now: float = 0.0
     second: int = 0
     pods: int = 0
-    truth: ManagerState = field(init=False)
+    kubelet: Kubelet = field(init=False)
+    manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
     sequence: int = 0
     log: list[tuple[str, Pod]] = field(default_factory=list)
     kubelet_at: int = 0
@@ -86,16 +85,19 @@ class Story:
     told_at: int | None = None
 
     def __post_init__(self) -> None:
-        self.truth = self.node.state
+        self.kubelet = Kubelet.of(self.node)
         self.cluster.set_watching(self.watching, 0)
-        self.report(self.truth)
+        self.report(self.kubelet.state)
 
     def create_pod(self, shape: int, memory: int, *, later: bool) -> None:
         """A pod that waits for a node; *later*: created in another second than the one before."""
         self.second += later
         cpus, init_gib = self.shapes[shape % len(self.shapes)]
         gib = MEMORY_GIB[memory % len(MEMORY_GIB)]
-        self.waiting.append(make_pod(self.pods, cpus, gib, init_gib, self.second))
+        document = make_pod(self.pods, cpus, gib, init_gib, self.second)
+        pod = pod_from_json(document)
+        self.manifests[pod.uid] = document
+        self.waiting.append(pod)
         self.pods += 1
 
     def bind(self, which: int, reply: str) -> None:
@@ -168,17 +170,21 @@ class Story:
             self.leaving.append(pod)
         if kind != "bind":
             return
-        outcome = admit(self.node.kubelet, self.truth, resolve(pod, self.node.kubelet.rules))
-        assert isinstance(outcome.verdict, Admitted), "bound, and refused"
-        self.truth = outcome.state
+        verdict = self.kubelet.admit(self.manifests[pod.uid])
+        if not verdict["admit"]:
+            self.kubelet_refuses(pod, verdict)
+            return
         self.active[pod.uid] = pod
         self.unstarted.append(pod)
         self.log.append(("started", pod))
 
+    def kubelet_refuses(self, pod: Pod, verdict: Mapping[str, Any]) -> None:
+        """No bound pod is refused."""
+        raise AssertionError(f"{pod.uid} is bound, and refused: {verdict}")
+
     def start_pod(self, which: int) -> None:
         """The init containers of an admitted pod are over."""
-        pod = self.unstarted.pop(which % len(self.unstarted))
-        self.truth = start_pod(self.truth, resolve(pod, self.node.kubelet.rules))
+        self.kubelet.start(self.unstarted.pop(which % len(self.unstarted)).uid)
 
     def delete_pod(self, which: int) -> None:
         """The deletion of a running pod is requested."""
@@ -201,7 +207,7 @@ class Story:
 
     def _end(self, pod: Pod) -> None:
         self.unstarted = [each for each in self.unstarted if each.uid != pod.uid]
-        self.truth = release_pods(self.truth, (pod.uid,))
+        self.kubelet.end(pod.uid)
         self.log.append(("end", pod))
 
     @property
@@ -220,7 +226,7 @@ class Story:
 
     def write_report(self) -> None:
         """The exporter reads the kubelet's state."""
-        self.unsent.append(self.truth)
+        self.unsent.append(self.kubelet.state)
 
     def send_report(self, *, lost: bool) -> None:
         """The oldest report arrives, unless it is lost."""
@@ -229,15 +235,9 @@ class Story:
             self.report(state)
 
     def report(self, state: ManagerState) -> None:
-        """What the kubelet writes down: not what the pod admitted last could still reuse."""
+        """The extender takes what the kubelet has written down."""
         self.sequence += 1
-        state = ManagerState(
-            cpu=replace(state.cpu, reusable=("", 0)),
-            memory=replace(state.memory, reusable=("", {})),
-            devices=replace(state.devices, reusable=("", {})),
-        )
-        observation = observation_of("n", self.node, self.sequence, state)
-        self.cluster.observe(observation, self.now)
+        self.cluster.observe(observation_of("n", self.node, self.sequence, state), self.now)
 
     def check(self) -> None:
         """Wherever the kubelet has met all bindings, its state is one of those that the next pod can meet."""
@@ -245,7 +245,7 @@ class Story:
             return
         (node_class,) = classes_at(self.cluster, ["n"], self.now)
         if node_class.complete:
-            assert self.truth.key in {state.key for state in node_class.states}
+            assert self.kubelet.state.key in {state.key for state in node_class.states}
 
 
 def _replies(random: Random) -> str:

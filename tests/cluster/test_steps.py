@@ -1,6 +1,6 @@
 """Following late and step by step is the same as projection at once and from the beginning; and it is less work."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,11 +18,8 @@ from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.projection import Projection, ProjectionInput, project
 from extender.cluster.steps import MAX_STEPS, Steps
 from extender.cluster.store import NodeStore
-from extender.kubelet.admission import admit
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Rejected
 from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
@@ -72,13 +69,8 @@ class TwinStory(Story):
 
     cluster: Both  # type: ignore[assignment] # it answers to the same calls
 
-    def _kubelet_hears(self, kind: str, pod: Pod) -> None:
-        if kind == "bind":
-            outcome = admit(self.node.kubelet, self.truth, resolve(pod, self.node.kubelet.rules))
-            if isinstance(outcome.verdict, Rejected):
-                self.cluster.apply(PodRefused("n", pod.uid, outcome.verdict.reason), now=self.now)
-                return
-        super()._kubelet_hears(kind, pod)
+    def kubelet_refuses(self, pod: Pod, verdict: Mapping[str, Any]) -> None:
+        self.cluster.apply(PodRefused("n", pod.uid, verdict["reason"]), now=self.now)
 
     def compare(self) -> None:
         """Both stores say the same."""

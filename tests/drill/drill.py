@@ -27,6 +27,7 @@ from tests.drill.scheduler import Scheduler
 from tests.drill.tally import Tally
 from tests.drill.timeline import Timeline
 from tests.drill.workload import make_pod
+from tests.world.kubelet import report_of_kubelet
 
 SETTLE_SECONDS = 240.0
 """From the end of the last pod on. While pods run, an end may be in doubt, and memory of init containers is."""
@@ -385,7 +386,7 @@ def _next_states(kubelet: Kubelet) -> Iterator[ManagerState]:
     naive.devices.collect(naive.active)
     for memory in naive.memory.collected(naive.active):
         naive.memory = memory
-        document = machines.report(kubelet.name, kubelet.scenario, naive, "truth", 1) | kubelet.extras()
+        document = report_of_kubelet(kubelet.name, kubelet.scenario, naive, "truth", 1) | kubelet.extras()
         state = read_report(orjson.dumps(document)).state
         if state is not None:
             yield state

@@ -23,6 +23,7 @@ from tests.drill.extender import SimExtender
 from tests.drill.node import Exporter, Kubelet
 from tests.drill.tally import Tally
 from tests.oracle.kubelet import NaiveKubelet
+from tests.world.kubelet import report_of_kubelet
 
 Json = dict[str, Any]
 TEMPLATE = "template-node-for-"
@@ -199,6 +200,6 @@ def write_profiles(directory: Path) -> None:
     for group in PROFILED_GROUPS:
         scenario = machines.scenario(group)
         naive = NaiveKubelet.of(scenario)
-        report = machines.report("profile", scenario, naive, "boot", 1)
+        report = report_of_kubelet("profile", scenario, naive, "boot", 1)
         profile = {"labels": {machines.GROUP_LABEL: f"group-{group}"}, "report": report}
         (directory / f"group-{group:02}.json").write_text(json.dumps(profile))

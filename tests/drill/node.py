@@ -15,6 +15,7 @@ from tests.drill.tally import Restart, Tally
 from tests.drill.workload import requested
 from tests.oracle.kubelet import NaiveKubelet
 from tests.oracle.pods import Pod
+from tests.world.kubelet import listed_pod, report_of_kubelet
 
 Json = dict[str, Any]
 HEARTBEAT_SECONDS = 30.0
@@ -211,12 +212,10 @@ class Kubelet:
         listed = [uid for uid in self._known if not lists_active_only or uid in self.naive.active]
         if not self._sources_are_ready:
             listed = []
-        pods = [
-            machines.listed_pod(uid, counted=True if lists_active_only else None, name=uid) for uid in sorted(listed)
-        ]
+        pods = [listed_pod(uid, counted=True if lists_active_only else None, name=uid) for uid in sorted(listed)]
         stale = self._holders().difference(listed)
         told = (False, "p") if self.reads_pod_logs else (None, "")
-        return pods + [machines.listed_pod(uid, counted=told[0], name=told[1]) for uid in sorted(stale)]
+        return pods + [listed_pod(uid, counted=told[0], name=told[1]) for uid in sorted(stale)]
 
     def _holders(self) -> set[str]:
         """Pods that the state files have something of."""
@@ -419,7 +418,7 @@ class Exporter:
             self._boots, self.sequence = kubelet.boots, 0
         self.sequence += 1
         sequence, boot, process = self.sequence, f"boot{self._boots}", self._starts
-        document = machines.report(kubelet.name, kubelet.scenario, kubelet.naive, boot, sequence, kubelet.listed())
+        document = report_of_kubelet(kubelet.name, kubelet.scenario, kubelet.naive, boot, sequence, kubelet.listed())
         document |= kubelet.extras() | {
             "observed_at": self.timeline.now,
             "podresources": {"available": kubelet.listens, "since": kubelet.listens_since},

@@ -15,6 +15,7 @@ import orjson
 from tests.drill import machines
 from tests.live.api import ApiError, AsyncApi, Json
 from tests.oracle.kubelet import NaiveKubelet
+from tests.world.kubelet import report_of_kubelet
 
 REPORT_SECONDS = 0.2
 """From a change to its report."""
@@ -106,7 +107,7 @@ class FakeNodes:
         for name in names:
             sequence = self._sequence[name] = self._sequence.get(name, 0) + 1
             naive = self._naive[name]
-            document = machines.report(name, self.scenario, naive, f"boot-{self._runs}", sequence)
+            document = report_of_kubelet(name, self.scenario, naive, f"boot-{self._runs}", sequence)
             for pod, uid in zip(document["pods"], naive.active, strict=True):
                 pod["name"] = naive.active[uid].name
             answer = await self._client.put(

@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 
 from node_exporter._podresources import podresources_pb2 as pb
-from tests.drill import machines
 from tests.live.api import Api
 from tests.node_exporter.fake_kubelet import FakeKubelet, container_devices
 from tests.node_exporter.trees import KUBELET_DIR, replace_text, write_scenario
 from tests.oracle.kubelet import NaiveKubelet
+from tests.world.kubelet import report_of_kubelet
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ class Files:
 
     def write(self, naive: NaiveKubelet) -> None:
         """Write the checkpoints, each at once by a rename, as the kubelet does."""
-        state = machines.report("", self._scenario, naive, "", 0, [])["state"]
+        state = report_of_kubelet("", self._scenario, naive, "", 0, [])["state"]
         for name, document in state.items():
             text = json.dumps(document)
             if self._written.get(name) != text:

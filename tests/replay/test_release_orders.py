@@ -22,6 +22,7 @@ from extender.wire.reports import read_report
 from tests.drill import machines
 from tests.oracle.kubelet import NaiveKubelet
 from tests.reports import pod_of
+from tests.world.kubelet import report_of_kubelet
 
 OVERLAPPING = (3, 4)
 """Nodes of the drill with kubelets 1.31 (pod scope) and 1.29 (container scope): groups of NUMA nodes can overlap."""
@@ -39,7 +40,7 @@ def _crowded(number: int, random: Random) -> NaiveKubelet:
 
 
 def _state(number: int, naive: NaiveKubelet) -> ManagerState:
-    state = read_report(orjson.dumps(machines.report("n", machines.scenario(number), naive, "b", 1))).state
+    state = read_report(orjson.dumps(report_of_kubelet("n", machines.scenario(number), naive, "b", 1))).state
     assert state is not None
     return state
 
@@ -73,7 +74,7 @@ def test_a_node_is_possible_where_the_order_of_releases_matters() -> None:
     """All pods have left. In a drill such a node counted as exact, and its kubelet had 2 GiB more."""
     naive = _crowded(3, Random(1))
     reported = _state(3, naive)
-    kubelet = read_report(orjson.dumps(machines.report("n", machines.scenario(3), naive, "b", 1))).kubelet
+    kubelet = read_report(orjson.dumps(report_of_kubelet("n", machines.scenario(3), naive, "b", 1))).kubelet
     assert kubelet is not None
     ledger = EMPTY
     for uid in reported.pod_uids:

@@ -19,9 +19,9 @@ from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from extender.wire.verdicts import verdict_to_json
-from tests.drill.machines import report
 from tests.oracle import NaiveKubelet, NaiveKubeletError
 from tests.replay.vectors import VERSIONS, scenarios
+from tests.world.kubelet import report_of_kubelet
 
 Json = dict[str, Any]
 
@@ -64,7 +64,7 @@ def _play(scenario: Json, rng: Random) -> Iterator[str]:
 def _difference(scenario: Json, kubelet: NaiveKubelet, pod: Json) -> str:
     """How the extender's answer about *pod*, from the kubelet's own files, differs from the kubelet's own."""
     machine = {"num_sockets": len({cpu[2] for cpu in scenario["machine"]["cpus"]}), **scenario["machine"]}
-    body = report("node", {**scenario, "machine": machine}, kubelet, "boot", 1)
+    body = report_of_kubelet("node", {**scenario, "machine": machine}, kubelet, "boot", 1)
     try:
         read = read_report(orjson.dumps(body))
     except WireError as error:
