@@ -1,8 +1,7 @@
-"""The audit finds out that a node's kubelet carries a fix: kubelets played by the replay, reports over HTTP."""
+"""The audit finds out that a node's kubelet carries a fix: naive kubelets, reports over HTTP."""
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,35 +11,16 @@ from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.events import PodSeen
 from extender.config.settings import Settings
-from extender.kubelet.admission import admit
-from extender.kubelet.resolve import resolve
-from extender.kubelet.startup import start
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
 from tests.waiting import until
+from tests.world.kubelet import Kubelet
 
 NIC = "vendor.example/nic"
 QUAD = Hardware(sockets=2, numa_per_socket=2, cores_per_numa=4, threads=2, memory_gib=32, distances=(10, 21))
-
-
-class PlayedKubelet:
-    """A kubelet with the rules given, and the reports of its node, which name no rules."""
-
-    def __init__(self, node: SampleNode, **rules: bool) -> None:
-        self.node = node
-        self.kubelet = start(node.kubelet.machine, replace(node.kubelet.config, rule_overrides=rules))
-        self.sequence = 1
-
-    def report(self) -> dict[str, Any]:
-        return report_of(self.node, sequence=self.sequence)
-
-    def admit(self, pod: dict[str, Any]) -> None:
-        outcome = admit(self.kubelet, self.node.state, resolve(pod_from_json(pod), self.kubelet.rules))
-        self.node = replace(self.node, state=outcome.state, pods=(*self.node.pods, pod))
-        self.sequence += 1
 
 
 @pytest.fixture
@@ -54,16 +34,14 @@ def client(service: Service) -> Iterator[TestClient]:
         yield client
 
 
-def _play(client: TestClient, service: Service, kubelets: list[PlayedKubelet], pods: list[dict[str, Any]]) -> None:
+def _play(client: TestClient, service: Service, kubelets: list[Kubelet], pods: list[dict[str, Any]]) -> None:
     """Each kubelet gets each pod; the extender knows that it does, and then what the kubelet made of it."""
     for kubelet in kubelets:
-        assert client.put(f"/v1/nodes/{kubelet.node.name}/report", json=kubelet.report()).is_success
+        assert client.put(f"/v1/nodes/{kubelet.name}/report", json=kubelet.report()).is_success
         for pod in pods:
-            service.known.nodes.apply(
-                PodSeen(kubelet.node.name, pod_from_json(pod), started=False), now=service.clock()
-            )
+            service.known.nodes.apply(PodSeen(kubelet.name, pod_from_json(pod), started=False), now=service.clock())
             kubelet.admit(pod)
-            assert client.put(f"/v1/nodes/{kubelet.node.name}/report", json=kubelet.report()).is_success
+            assert client.put(f"/v1/nodes/{kubelet.name}/report", json=kubelet.report()).is_success
 
 
 def _node(name: str, **options: Any) -> SampleNode:
@@ -80,9 +58,9 @@ def test_a_kubelet_with_a_fix_is_found_by_what_it_does(
     caplog.set_level(logging.WARNING, logger="extender")
     options = {"cpuManagerPolicyOptions": {"distribute-cpus-across-numa": "true"}}
     kubelets = [
-        PlayedKubelet(_node("plain", **options)),
-        PlayedKubelet(_node("fixed", **options), distribute_inside_hint=True),
-        PlayedKubelet(_node("other", **options), distribute_inside_hint=True),
+        Kubelet.of(_node("plain", **options)),
+        Kubelet.of(_node("fixed", **options), distribute_inside_hint=True),
+        Kubelet.of(_node("other", **options), distribute_inside_hint=True),
     ]
     pods = [pod_of(4, "1Gi", name=f"p{number}", devices={NIC: 4}) for number in range(2)]
 
@@ -114,7 +92,7 @@ def test_a_rule_that_was_set_and_that_the_kubelet_lacks_is_found(clock: Clock) -
     service = make_service(Settings(question_workers=0, kubelet_switches="distribute_inside_hint"), clock)
     options = {"cpuManagerPolicyOptions": {"distribute-cpus-across-numa": "true"}}
     with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
-        _play(client, service, [PlayedKubelet(_node("plain", **options))], [pod_of(4, "1Gi", devices={NIC: 4})])
+        _play(client, service, [Kubelet.of(_node("plain", **options))], [pod_of(4, "1Gi", devices={NIC: 4})])
         until(lambda: _audit(client)["behaviours"])
 
         assert client.get("/v1/nodes/plain").json()["behaves_as"] == ["distribute_inside_hint=false"]
@@ -122,8 +100,8 @@ def test_a_rule_that_was_set_and_that_the_kubelet_lacks_is_found(clock: Clock) -
 
 def test_what_no_rule_explains_is_examined_and_said_so(client: TestClient, service: Service) -> None:
     """The kubelet packs CPUs, whatever its configuration says."""
-    kubelet = PlayedKubelet(_node("odd", cpuManagerPolicyOptions={"distribute-cpus-across-numa": "true"}))
-    kubelet.kubelet = start(kubelet.kubelet.machine, replace(kubelet.kubelet.config, cpu_manager_policy_options={}))
+    kubelet = Kubelet.of(_node("odd"))
+    kubelet.machine = report_of(_node("odd", cpuManagerPolicyOptions={"distribute-cpus-across-numa": "true"}))
 
     _play(client, service, [kubelet], [pod_of(12, "1Gi")])
     until(lambda: all(each["agrees_with"] is not None for each in _audit(client)["recent"]))
@@ -136,7 +114,7 @@ def test_what_no_rule_explains_is_examined_and_said_so(client: TestClient, servi
 
 def test_after_an_upgrade_of_the_kubelet_nothing_is_held_against_it(client: TestClient, service: Service) -> None:
     options = {"cpuManagerPolicyOptions": {"distribute-cpus-across-numa": "true"}}
-    kubelet = PlayedKubelet(_node("fixed", **options), distribute_inside_hint=True)
+    kubelet = Kubelet.of(_node("fixed", **options), distribute_inside_hint=True)
     _play(client, service, [kubelet], [pod_of(4, "1Gi", devices={NIC: 4})])
     until(lambda: _audit(client)["behaviours"])
 

@@ -13,10 +13,10 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.reasons import RefusalReason
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
-from tests.oracle.kubelet import NaiveKubelet
 from tests.recordings import recorded
 from tests.reports import pod_of, report_of, sample
 from tests.waiting import until
+from tests.world.kubelet import Kubelet
 
 Json = dict[str, Any]
 Live = tuple[FakeApiServer, Service, Client]
@@ -251,16 +251,7 @@ def test_200_pods_race_for_the_last_aligned_slot_of_20_nodes(tmp_path: Path) -> 
             "numa-extender: NUMA alignment is not possible on the node now"
         }
         for pod in bound:
-            assert _naive(nodes[_node_of(server, pod["metadata"]["name"])]).admit(pod)["admit"]
-
-
-def _naive(node: Any) -> NaiveKubelet:  # noqa: ANN401
-    """A naive kubelet that has admitted the node's pods."""
-    report = report_of(node)
-    kubelet = NaiveKubelet.of(report)
-    for pod in node.pods:
-        assert kubelet.admit(pod)["admit"]
-    return kubelet
+            assert Kubelet.of(nodes[_node_of(server, pod["metadata"]["name"])]).admit(pod)["admit"]
 
 
 FULL: dict[str, str | int] = {"cpu": "2", "memory": "30Gi"}

@@ -7,7 +7,6 @@ runs elsewhere, and takes no time from it.
 """
 
 import contextlib
-import hashlib
 import http.client
 import itertools
 import multiprocessing
@@ -18,17 +17,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Final, Self
 
 import orjson
 
-from extender.kubelet.admission import admit, release_pods
-from extender.kubelet.resolve import resolve
-from extender.kubelet.verdict import Admitted
-from extender.wire.pods import pod_from_json
-from tests.reports import args_of, pod_of, report_of, sample
+from tests.reports import args_of, pod_of, sample
+from tests.world.exporters import Exporters
+from tests.world.kubelet import Kubelet
 
 JSON = dict[str, Any]
 PROBE_SECONDS: Final = 0.04
@@ -139,27 +136,23 @@ class _Cluster:
     def __init__(self, port: int) -> None:
         self._line = Line(port)
         self._lock = threading.Lock()
-        self._nodes = {name: sample(name) for name in (*NODES, CANARY)}
-        self._sent: dict[str, tuple[int, bytes]] = {}
-        self._changed = dict.fromkeys(self._nodes)
+        self._kubelets = {name: Kubelet.of(sample(name)) for name in (*NODES, CANARY)}
+        self._exporters = Exporters()
+        self._changed = dict.fromkeys(self._kubelets)
         self.wrong: list[str] = []
 
     def admit(self, name: str, pod: JSON) -> None:
         """The kubelet sees the pod."""
         with self._lock:
-            node = self._nodes[name]
-            outcome = admit(node.kubelet, node.state, resolve(pod_from_json(pod), node.kubelet.rules))
-            if not isinstance(outcome.verdict, Admitted):
-                self.wrong.append(f"{pod['metadata']['name']} was refused on {name}: {outcome.verdict.message}")
-            self._nodes[name] = replace(node, state=outcome.state, pods=(*node.pods, pod))
+            verdict = self._kubelets[name].admit(pod)
+            if not verdict["admit"]:
+                self.wrong.append(f"{pod['metadata']['name']} was refused on {name}: {verdict['message']}")
             self._changed[name] = None
 
     def end(self, name: str, uid: str) -> None:
         """The pod is gone."""
         with self._lock:
-            node = self._nodes[name]
-            pods = tuple(pod for pod in node.pods if pod["metadata"]["uid"] != uid)
-            self._nodes[name] = replace(node, state=release_pods(node.state, [uid]), pods=pods)
+            self._kubelets[name].end(uid)
             self._changed[name] = None
 
     def report(self) -> None:
@@ -167,16 +160,8 @@ class _Cluster:
         with self._lock:
             changed, self._changed = self._changed, {}
             for name in changed:
-                sequence = self._sent.get(name, (0, b""))[0] + 1
-                self._sent[name] = sequence, orjson.dumps(report_of(self._nodes[name], sequence=sequence))
-        for name, (sequence, body) in self._sent.items():
-            beat = {
-                "boot_id": "boot-1", "sequence": sequence, "digest": hashlib.sha256(body).hexdigest(),
-                "observed_at": 1_790_000_000.0 + sequence,
-            }  # fmt: skip
-            status, _ = self._line.call("POST", f"/v1/nodes/{name}/heartbeat", orjson.dumps(beat))
-            if status in (404, 409):
-                self._line.call("PUT", f"/v1/nodes/{name}/report", body)
+                self._exporters.change(self._kubelets[name].report())
+        self._exporters.tell(lambda *call: self._line.call(*call)[0])
 
 
 class _Honest:

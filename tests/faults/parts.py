@@ -6,7 +6,6 @@ whose files do not matter are played by `Reporter`.
 """
 
 import contextlib
-import hashlib
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +26,7 @@ from extender.samples.nodes import SampleNode
 from tests.ports import reserve_port
 from tests.reports import report_of
 from tests.waiting import PATIENCE_SECONDS
+from tests.world.exporters import Exporters
 
 JSON = Any
 
@@ -156,9 +157,9 @@ class Reporter:
     """Exporters of *nodes*: a heartbeat to every extender each *interval* seconds, the report where it is asked for."""
 
     def __init__(self, nodes: Sequence[SampleNode], urls: Sequence[str], interval: float = 0.2) -> None:
-        self._bodies: dict[str, tuple[int, bytes]] = {}
+        self._exporters = Exporters()
         for node in nodes:
-            self.change(node)
+            self.change(report_of(node))
         self._urls, self._interval = urls, interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -172,24 +173,17 @@ class Reporter:
         self._stop.set()
         self._thread.join(PATIENCE_SECONDS)
 
-    def change(self, node: SampleNode) -> None:
-        """From now on the node's exporter reports this state of it."""
-        sequence = self._bodies.get(node.name, (0, b""))[0] + 1
-        self._bodies[node.name] = sequence, orjson.dumps(report_of(node, sequence=sequence))
+    def change(self, report: JSON) -> None:
+        """From now on the node's exporter reports this."""
+        self._exporters.change(report)
 
     def _run(self) -> None:
         with httpx.Client(trust_env=False, timeout=PATIENCE_SECONDS) as client:
             while not self._stop.wait(self._interval):
                 for url in self._urls:
                     with contextlib.suppress(httpx.TransportError):
-                        self._tell(client, url)
+                        self.unexpected += self._exporters.tell(partial(self._call, client, url))
 
-    def _tell(self, client: httpx.Client, url: str) -> None:
-        for name, (sequence, body) in self._bodies.items():
-            digest = hashlib.sha256(body).hexdigest()
-            beat = {"boot_id": "boot-1", "sequence": sequence, "digest": digest, "observed_at": 1.0}
-            status = client.post(f"{url}/v1/nodes/{name}/heartbeat", content=orjson.dumps(beat)).status_code
-            if status in (404, 409):
-                status = client.put(f"{url}/v1/nodes/{name}/report", content=body).status_code
-            if status not in (200, 204):
-                self.unexpected.append(f"{name}: {status}")
+    @staticmethod
+    def _call(client: httpx.Client, url: str, method: str, path: str, body: bytes) -> int:
+        return client.request(method, f"{url}{path}", content=body).status_code

@@ -9,18 +9,15 @@ What must hold at the end, of the truth in the API server:
 import random
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from extender.kubelet.admission import admit
-from extender.kubelet.resolve import resolve
-from extender.kubelet.verdict import Admitted
 from extender.samples.nodes import SampleNode
-from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer
 from tests.faults.parts import JSON, Extender, Reporter, kubeconfig
 from tests.reports import args_of, pod_of, sample
 from tests.waiting import PATIENCE_SECONDS, until
+from tests.world.kubelet import Kubelet
 
 LEASE_SECONDS = 3
 
@@ -67,8 +64,8 @@ def play(directory: Path, *, seed: int, kills: int, nodes: int = 4, pods: int = 
     """One story. The same seed kills at the same pods and phases, not at the same microseconds."""
     chance = random.Random(seed)
     cluster = [sample(f"node-{i}") for i in range(nodes)]
-    truth = {node.name: node for node in cluster}
-    names = list(truth)
+    kubelets = {node.name: Kubelet.of(node) for node in cluster}
+    names = list(kubelets)
     killing = sorted(chance.sample(range(5, pods - 2), kills))
     story = Story(pods=pods)
     with FakeApiServer() as server:
@@ -88,7 +85,7 @@ def play(directory: Path, *, seed: int, kills: int, nodes: int = 4, pods: int = 
                 if index in killing:
                     kill_leader(extenders, server, names, pod, chance, story)
                 schedule(extenders, server, names, pod, story)
-                admit_bound(server, truth, pod, reporter)
+                admit_bound(server, kubelets, pod, reporter)
             assert reporter.unexpected == []
             story.peak_rss_bytes = max(e.note_memory() or e.peak_rss_bytes for e in extenders)
         check(server, cluster, story)
@@ -159,15 +156,13 @@ def kill_leader(
     story.kills += 1
 
 
-def admit_bound(server: FakeApiServer, truth: dict[str, SampleNode], pod: JSON, reporter: Reporter) -> None:
+def admit_bound(server: FakeApiServer, kubelets: dict[str, Kubelet], pod: JSON, reporter: Reporter) -> None:
     """The kubelet admits the pod, if it was bound, and its node's exporter tells of it soon."""
     document = server.pods.get(pod["metadata"]["name"]) or {}
-    node = truth.get(document["spec"].get("nodeName", ""))
-    if node is None:
-        return
-    request = resolve(pod_from_json(document, "pod"), node.kubelet.rules)
-    truth[node.name] = replace(node, state=admit(node.kubelet, node.state, request).state, pods=(*node.pods, document))
-    reporter.change(truth[node.name])
+    kubelet = kubelets.get(document["spec"].get("nodeName", ""))
+    if kubelet is not None:
+        kubelet.admit(document)
+        reporter.change(kubelet.report())
 
 
 def check(server: FakeApiServer, cluster: list[SampleNode], story: Story) -> None:
@@ -177,12 +172,9 @@ def check(server: FakeApiServer, cluster: list[SampleNode], story: Story) -> Non
     assert len(bound) == story.bound, "a pod was lost, or bound behind the scheduler's back"
     assert len(pods) == story.bound + story.nowhere
     for node in cluster:
-        state = node.state
+        kubelet = Kubelet.of(node)
         mine = [pod for pod in bound if pod["spec"]["nodeName"] == node.name]
-        for document in sorted(mine, key=lambda pod: int(pod["metadata"]["resourceVersion"])):
-            pod = pod_from_json(document, "pod")
-            outcome = admit(node.kubelet, state, resolve(pod, node.kubelet.rules))
-            if isinstance(outcome.verdict, Admitted):
-                state = outcome.state
-            else:
-                story.false_admits.append(f"{pod.name} on {node.name}: {outcome.verdict.message}")
+        for pod in sorted(mine, key=lambda pod: int(pod["metadata"]["resourceVersion"])):
+            verdict = kubelet.admit(pod)
+            if not verdict["admit"]:
+                story.false_admits.append(f"{pod['metadata']['name']} on {node.name}: {verdict['message']}")

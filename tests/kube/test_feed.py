@@ -7,7 +7,6 @@ import pytest
 
 from extender.cluster.events import AdmissionResult, SettledPod
 from extender.cluster.ledger import EMPTY
-from extender.cluster.node import Observation
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Changed, Gone, Seen
@@ -15,10 +14,10 @@ from extender.kube.feed import ClusterFeed, Refused
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import decode_node
 from extender.kube.pods import PodDecoder, PodRecord
-from extender.kubelet.admission import admit
-from extender.kubelet.resolve import resolve
 from extender.wire.pods import pod_from_json
+from tests.observations import observation_of
 from tests.reports import pod_of, sample
+from tests.world.kubelet import Kubelet
 
 NODE = sample()
 
@@ -33,34 +32,20 @@ class World:
         self.feed = ClusterFeed(self.cluster, self.pods, lambda: self.now, self._count)
         self.feed.on_refused = self.refused.append
         self.decode = PodDecoder()
-        self.cluster.observe(
-            Observation(
-                node_name="n",
-                boot_id="b",
-                sequence=1,
-                digest="d",
-                observed_at=0.0,
-                kubelet=NODE.kubelet,
-                state=NODE.state,
-            ),
-            0.0,
-        )
+        self.cluster.observe(observation_of("n", NODE), 0.0)
 
     def _count(self) -> None:
         self.batches += 1
 
     def report_with(self, *uids: str, cpus: int = 4) -> None:
         """The kubelet has admitted these pods."""
-        kubelet, state = NODE.kubelet, NODE.state
+        kubelet = Kubelet.of(NODE)
         for uid in uids:
             pod = pod_of(cpus, name=uid)
             pod["metadata"]["uid"] = uid
-            state = admit(kubelet, state, resolve(pod_from_json(pod), kubelet.rules)).state
+            assert kubelet.admit(pod)["admit"]
         self.reports += 1
-        observation = Observation(
-            node_name="n", boot_id="b", sequence=self.reports, digest=str(self.reports), kubelet=kubelet, state=state
-        )
-        self.cluster.observe(observation, self.now)
+        self.cluster.observe(observation_of("n", NODE, self.reports, kubelet.state), self.now)
 
     def record(self, name: str, *, status: Mapping[str, Any] | None = None, **metadata: Any) -> PodRecord:
         pod = pod_of(4, name=name)

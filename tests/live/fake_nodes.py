@@ -7,15 +7,13 @@ Reports go to the extender's loopback address. Each change of a node is reported
 
 import asyncio
 import contextlib
-from random import Random
 
 import httpx
 import orjson
 
 from tests.drill import machines
 from tests.live.api import ApiError, AsyncApi, Json
-from tests.oracle.kubelet import NaiveKubelet
-from tests.world.kubelet import report_of_kubelet
+from tests.world.kubelet import Kubelet
 
 REPORT_SECONDS = 0.2
 """From a change to its report."""
@@ -33,8 +31,7 @@ class FakeNodes:
         self.names = [f"fake-{number:04}" for number in range(count)]
         self.extender_url: str | None = None
         self._client = httpx.AsyncClient(timeout=30, trust_env=False)
-        self._naive: dict[str, NaiveKubelet] = {}
-        self._sequence: dict[str, int] = {}
+        self._kubelets: dict[str, Kubelet] = {}
         self._seen: set[str] = set()
         self._changed: set[str] = set()
         self.refused: list[str] = []
@@ -56,8 +53,9 @@ class FakeNodes:
         await self.end()
         self._runs += 1
         self.extender_url = extender_url
-        scenario = self.scenario
-        self._naive = {name: NaiveKubelet.of(scenario, Random(0)) for name in self.names}
+        self._kubelets = {
+            name: Kubelet({**self.scenario, "node_name": name, "boot_id": f"boot-{self._runs}"}) for name in self.names
+        }
         self._seen, self._changed = set(), set()
         await self._report(self.names)
         version = (await self._api.call("GET", "/api/v1/pods?limit=1"))["metadata"]["resourceVersion"]
@@ -87,10 +85,10 @@ class FakeNodes:
 
     def _take(self, pod: Json) -> None:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
-        if node not in self._naive or uid in self._seen:
+        if node not in self._kubelets or uid in self._seen:
             return
         self._seen.add(uid)
-        verdict = self._naive[node].admit(pod)
+        verdict = self._kubelets[node].admit(pod)
         if not verdict["admit"]:
             self.refused.append(f"{pod['metadata']['name']} on {node}: {verdict['message']}")
         self._changed.add(node)
@@ -105,11 +103,7 @@ class FakeNodes:
         if self.extender_url is None:
             return
         for name in names:
-            sequence = self._sequence[name] = self._sequence.get(name, 0) + 1
-            naive = self._naive[name]
-            document = report_of_kubelet(name, self.scenario, naive, f"boot-{self._runs}", sequence)
-            for pod, uid in zip(document["pods"], naive.active, strict=True):
-                pod["name"] = naive.active[uid].name
+            document = self._kubelets[name].report()
             answer = await self._client.put(
                 f"{self.extender_url}/v1/nodes/{name}/report", content=orjson.dumps(document)
             )

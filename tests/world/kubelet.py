@@ -34,6 +34,7 @@ class Kubelet:
         NaiveKubeletError: no kubelet starts with this configuration.
         """
         self.machine = machine
+        self.name: str = machine.get("node_name", "node")
         self.naive = NaiveKubelet.of({**machine, "rules": {**(machine.get("rules") or {}), **rules}}, rng)
         self.pods: dict[str, Json] = {}
         self.sequence = 0
@@ -42,7 +43,7 @@ class Kubelet:
     @classmethod
     def of(cls, node: SampleNode, **rules: bool) -> Self:
         """The kubelet of a sample node: it has admitted all pods of the description, and those that are gone ended."""
-        kubelet = cls(report_of(node), **rules)
+        kubelet = cls(report_of(node), None, **rules)
         for workload in node.description.workloads:
             for name in (f"{workload.name}-{i}" for i in range(workload.copies)):
                 pod = make_pod(f"{node.name}/{name}", name, workload)
@@ -81,8 +82,8 @@ class Kubelet:
         listed = [
             listed_pod(uid, counted=True, name=pod["metadata"].get("name", uid)) for uid, pod in self.pods.items()
         ]
-        name = self.machine.get("node_name", "node")
-        return report_of_kubelet(name, self.machine, self.naive, "boot-1", self.sequence, listed)
+        boot = self.machine.get("boot_id", "boot-1")
+        return report_of_kubelet(self.name, self.machine, self.naive, boot, self.sequence, listed)
 
     @property
     def state(self) -> ManagerState:

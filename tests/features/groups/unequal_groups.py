@@ -22,14 +22,15 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.samples.machines import Hardware
-from extender.samples.nodes import DescriptionError, SampleNode, Workload, make_pod
+from extender.samples.nodes import DescriptionError, SampleNode, Workload
 from extender.scheduling.binder import PodBound
 from extender.wire.groups import GROUP, SIZE
 from extender.wire.pods import pod_from_json
 from tests.features.groups.gang_world import GangWorld
 from tests.observations import observation_of
 from tests.oracle.kubelet import NaiveKubelet
-from tests.reports import DUAL, pod_of, report_of, sample
+from tests.reports import DUAL, pod_of, sample
+from tests.world.kubelet import Kubelet
 
 Json = dict[str, Any]
 GPU = "vendor.example/gpu"
@@ -91,7 +92,7 @@ def make_case(seed: int) -> Case:
             )
         except DescriptionError:
             continue
-    kubelets = [_naive(node) for node in nodes]
+    kubelets = [Kubelet.of(node).naive for node in nodes]
     shapes = [_shape(random) for _ in range(random.randint(1, 4))]
     pods = _just_fitting(random, kubelets, shapes) if random.random() < 0.5 else []
     if len(pods) < 2:
@@ -134,22 +135,6 @@ def _shape(random: Random) -> Json:
     if random.random() < 0.2:
         pod["spec"]["containers"].append({**pod_of(random.randint(1, 3))["spec"]["containers"][0], "name": "side"})
     return pod
-
-
-def _naive(node: SampleNode) -> NaiveKubelet:
-    """A naive kubelet with the node's pods. The sample admits all of them, and then those that are gone leave."""
-    kubelet = NaiveKubelet.of(report_of(node))
-    running = {pod["metadata"]["uid"] for pod in node.pods}
-    for workload in node.description.workloads:
-        for i in range(workload.copies):
-            name = f"{workload.name}-{i}"
-            pod = make_pod(f"{node.name}/{name}", name, workload)
-            assert kubelet.admit(pod)["admit"]
-            kubelet.start(pod["metadata"]["uid"])
-    for uid in list(kubelet.active):
-        if uid not in running:
-            kubelet.remove(uid)
-    return kubelet
 
 
 def fits(case: Case) -> bool | None:
