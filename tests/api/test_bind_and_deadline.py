@@ -16,33 +16,19 @@ from extender.cluster.pods import PodRegistry
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.scheduling.barrier import Barrier
-from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, NotBound, PodBound, Unelected
+from extender.scheduling.binder import NotBound, PodBound
 from extender.scheduling.judgement import Action
 from extender.scheduling.locks import NodeLocks, SharedBudget
 from extender.wire.pods import pod_from_json
 from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.waiting import PATIENCE_SECONDS
+from tests.world.cluster import Answers, gate
+from tests.world.scheduler import binding_of
 
 HOUR = 3600.0
 
 FULL = [Workload(name="w", resources={"cpu": 14, "memory": "1Gi"})]
-
-
-class Answers:
-    """`BindingApi` that says what the test wants to hear."""
-
-    def __init__(self, outcome: BindOutcome) -> None:
-        self.outcome = outcome
-        self.calls = 0
-
-    async def bind(self, _binding: Binding) -> BindOutcome:
-        self.calls += 1
-        return self.outcome
-
-
-def unelected(api: Answers) -> GatedBinder:
-    return GatedBinder(api, Unelected(), seconds=1.0)
 
 
 def _client(service: Service) -> TestClient:
@@ -55,8 +41,7 @@ def _report(client: TestClient, **report: Any) -> None:
 
 
 def _bind(client: TestClient, name: str) -> str:
-    args = {"PodName": name, "PodNamespace": "default", "PodUID": f"uid-{name}", "Node": "node-a"}
-    return str(client.post("/scheduler/bind", json=args).json()["Error"])
+    return str(client.post("/scheduler/bind", json=binding_of(pod_of(name=name), "node-a")).json()["Error"])
 
 
 @pytest.mark.parametrize(("late", "passed"), [("error", None), ("pass", ["node-a", "node-b"])])
@@ -78,16 +63,16 @@ def test_filter_answers_in_time_and_goes_on_where_it_stopped(clock: Clock, late:
 def test_an_api_server_that_refuses_leaves_the_room_free(clock: Clock) -> None:
     service = make_service(Settings(), clock)
     refusing = Answers(NotBound("forbidden"))
-    service.known.link.binder = unelected(refusing)
+    service.known.link.binder = gate(refusing)
     with _client(service) as client:
         _report(client)
         client.post("/scheduler/filter", json=args_of(pod_of(16, name="p"), "node-a"))
         assert "forbidden" in _bind(client, "p")
         assert service.known.nodes.pods_in_flight == 0
 
-        service.known.link.binder = unelected(Answers(PodBound()))
+        service.known.link.binder = gate(Answers(PodBound()))
         assert _bind(client, "p") == ""
-    assert refusing.calls == 1
+    assert len(refusing.bindings) == 1
     assert service.known.nodes.pods_in_flight == 1
 
 
@@ -105,7 +90,7 @@ def test_a_node_that_changes_during_the_last_look_is_not_bound_to(clock: Clock, 
 
     service = make_service(Settings(), clock, offload=meanwhile)
     binder = Answers(PodBound())
-    service.known.link.binder = unelected(binder)
+    service.known.link.binder = gate(binder)
     with _client(service) as client:
         _report(client)
         pod = pod_of(9, name="p")
@@ -115,14 +100,14 @@ def test_a_node_that_changes_during_the_last_look_is_not_bound_to(clock: Clock, 
         error = _bind(client, "p")
 
     assert ("pods coming to or leaving the node decide" in error) is (cpus == 10)
-    assert binder.calls == (cpus == 2)
-    assert service.known.nodes.pods_in_flight == 2 + binder.calls
+    assert len(binder.bindings) == (cpus == 2)
+    assert service.known.nodes.pods_in_flight == 2 + len(binder.bindings)
 
 
 def test_a_pod_that_waits_for_what_ended_pods_held_is_tried_again_soon(clock: Clock) -> None:
     """A refusal would let it wait for the next event, up to five minutes; a nomination must not end by an error."""
     service = make_service(Settings(), clock)
-    service.known.link.binder = unelected(Answers(PodBound()))
+    service.known.link.binder = gate(Answers(PodBound()))
     pod = pod_of(16, name="p")
     with _client(service) as client:
 
@@ -162,7 +147,7 @@ def test_a_node_whose_kubelet_restarts_takes_no_pod_for_a_bounded_time(
 ) -> None:
     """Filter offers other nodes, and nothing that bind would refuse; a pod that nothing aligns does not wait."""
     service = make_service(Settings(), clock)
-    service.known.link.binder = unelected(Answers(PodBound()))
+    service.known.link.binder = gate(Answers(PodBound()))
     document = report_of(sample())
     document["podresources"] = {"available": listens, "since": document["observed_at"] - 1}
     with _client(service) as client:
@@ -189,7 +174,7 @@ def test_a_node_whose_kubelet_restarts_takes_no_pod_for_a_bounded_time(
 
 def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> None:
     service = make_service(Settings(unknown_nodes=Action.REFUSE), clock)
-    service.known.link.binder = unelected(Answers(PodBound()))
+    service.known.link.binder = gate(Answers(PodBound()))
     pod = pod_of(name="p")
     pod["status"]["qosClass"] = "Burstable"
     pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
@@ -200,7 +185,7 @@ def test_a_pod_that_nothing_aligns_is_bound_whatever_is_known(clock: Clock) -> N
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"PodName": "p"}', b'{"PodName": 1}', b"\xff"])
 def test_a_bind_that_is_not_understood_is_an_error(service: Service, body: bytes) -> None:
-    service.known.link.binder = unelected(Answers(PodBound()))
+    service.known.link.binder = gate(Answers(PodBound()))
     with _client(service) as client:
         reply = client.post("/scheduler/bind", content=body)
 
@@ -210,7 +195,7 @@ def test_a_bind_that_is_not_understood_is_an_error(service: Service, body: bytes
 
 def test_a_node_that_keeps_disagreeing_is_shown_and_then_only_ranks(clock: Clock) -> None:
     service = make_service(Settings(distrust_after=2), clock)
-    service.known.link.binder = unelected(Answers(PodBound()))
+    service.known.link.binder = gate(Answers(PodBound()))
     with _client(service) as client:
         _report(client, workloads=FULL)
         assert client.post("/scheduler/filter", json=args_of(pod_of(17), "node-a")).json()["NodeNames"] == []

@@ -29,6 +29,7 @@ from tests.bench.filter_http import SERVER_START_SECONDS, call, load, node_names
 from tests.bench.states import HARDWARE, SHARED_STATES, shared_states
 from tests.contract.live import kubeconfig
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.world.scheduler import binding_of
 
 NODES = 5000
 FULL_NODES, FULL_PODS = 40, 50
@@ -149,10 +150,7 @@ def _running(node_name: str, number: int, pod: Mapping[str, Any]) -> dict[str, A
 
 
 def _bind_body(pod: dict[str, Any], node: str) -> bytes:
-    metadata = pod["metadata"]
-    return orjson.dumps(
-        {"PodName": metadata["name"], "PodNamespace": "default", "PodUID": metadata["uid"], "Node": node}
-    )
+    return orjson.dumps(binding_of(pod, node))
 
 
 def _table(rows: dict[str, list[float]], nodes: int) -> Table:

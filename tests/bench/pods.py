@@ -44,7 +44,8 @@ from tests.bench.bind_http import _api_server, _running, _send, _wait_ready
 from tests.bench.filter_http import call, node_names, served
 from tests.bench.states import HARDWARE
 from tests.contract.live import kubeconfig
-from tests.reports import args_of, pod_of, report_of, sample
+from tests.reports import pod_of, report_of, sample
+from tests.world.scheduler import Scheduler
 
 Json = dict[str, Any]
 GPU = "vendor.example/gpu"
@@ -189,11 +190,12 @@ def _echo() -> Iterator[tuple[http.client.HTTPConnection, http.client.HTTPConnec
             yield http.client.HTTPConnection("127.0.0.1", port), kubernetes, pid
 
 
-class Scheduler:
+class TimedScheduler:
     """kube-scheduler's three calls about one pod, and how long each took (ms)."""
 
     def __init__(self, connection: http.client.HTTPConnection, dice: random.Random) -> None:
         self.connection, self.dice = connection, dice
+        self.scheduler = Scheduler(self._call, dice)
         self.forget()
 
     def forget(self) -> None:
@@ -204,16 +206,12 @@ class Scheduler:
     def schedule(self, pod: Json, names: list[str]) -> str | None:
         """The node that the pod is bound to; None if it is not."""
         self.dice.shuffle(names)
-        passed = self._call("filter", args_of(pod, *names))["NodeNames"]
-        if not passed:
+        answer = self.scheduler.filter(pod, names)
+        if answer is None or not answer[1]:
             self.outcomes["filter refused"] += 1
             return None
-        scores = self._call("prioritize", args_of(pod, *passed))
-        best = max(each["Score"] for each in scores)
-        node: str = self.dice.choice([each["Host"] for each in scores if each["Score"] == best])
-        metadata = pod["metadata"]
-        body = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"]}
-        error = self._call("bind", {**body, "Node": node})["Error"]
+        node = self.scheduler.best(pod, answer[1])
+        error = self.scheduler.bind(pod, node)
         self.outcomes["bound" if not error else f"bind: {error[:70]}"] += 1
         return None if error else node
 
@@ -236,7 +234,7 @@ def measure(console: Console, pods: int, nodes: int, profile: Path | None = None
     made = make_nodes(nodes)
     names = list(made)
     with _stage(made, console, profile) as (stage, pid), _echo() as (echo_extender, echo_kubernetes, echo_pid):
-        ours, echo = Scheduler(stage.extender, random.Random(3)), Scheduler(echo_extender, random.Random(3))
+        ours, echo = TimedScheduler(stage.extender, random.Random(3)), TimedScheduler(echo_extender, random.Random(3))
         dice, seconds = random.Random(2), [0.0, 0.0]
         for step in track(range(WARM_UP_PODS + pods), "pods", console=console, transient=True):
             if step == WARM_UP_PODS:
@@ -261,7 +259,7 @@ def measure(console: Console, pods: int, nodes: int, profile: Path | None = None
         _print_profile(profile, console)
 
 
-def _table(schedulers: tuple[Scheduler, Scheduler], seconds: list[float], pods: int, nodes: int) -> Table:
+def _table(schedulers: tuple[TimedScheduler, TimedScheduler], seconds: list[float], pods: int, nodes: int) -> Table:
     table = Table(title=f"{pods} pods on {nodes} nodes")
     for heading in ("", "ours", "echo", "x echo"):
         table.add_column(heading, justify="right" if heading else "left")

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from tests.fakes.apiserver import FakeApiServer
+from tests.reports import args_of
 from tests.waiting import PATIENCE_SECONDS
+from tests.world.scheduler import binding_of
 
 Json = dict[str, Any]
 WAITS = "waits"
@@ -37,8 +39,7 @@ class KubeScheduler:
         name, filtered = pod["metadata"]["name"], False
         for entry in self._interested(pod, "filterVerb"):
             try:
-                args: Json = {"Pod": pod, "Nodes": None, "NodeNames": nodes}
-                nodes = self._call(entry, "filterVerb", args)["NodeNames"] or []
+                nodes = self._call(entry, "filterVerb", args_of(pod, *nodes))["NodeNames"] or []
                 filtered = True
             except ExtenderError:
                 if not entry.get("ignorable"):
@@ -47,10 +48,8 @@ class KubeScheduler:
             return WAITS
         before_bind()
         for entry in self._interested(pod, "bindVerb"):
-            meta = pod["metadata"]
-            args = {"PodName": name, "PodNamespace": "default", "PodUID": meta["uid"], "Node": nodes[0]}
             try:
-                self._call(entry, "bindVerb", args)
+                self._call(entry, "bindVerb", binding_of(pod, nodes[0]))
             except ExtenderError:
                 if entry.get("ignorable"):
                     continue

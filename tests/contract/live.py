@@ -16,7 +16,9 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
 from tests.fakes.apiserver import FakeApiServer
+from tests.reports import args_of
 from tests.waiting import PATIENCE_SECONDS, until
+from tests.world.scheduler import binding_of
 
 Json = dict[str, Any]
 
@@ -47,15 +49,13 @@ class Client:
         return response.status, orjson.loads(said) if said.startswith((b"{", b"[")) else said
 
     def filter(self, pod: Json, *names: str) -> Json:
-        status, reply = self.call("POST", "/scheduler/filter", {"Pod": pod, "Nodes": None, "NodeNames": list(names)})
+        status, reply = self.call("POST", "/scheduler/filter", args_of(pod, *names))
         assert status == 200
         return dict(reply)
 
     def bind(self, pod: Json, node: str, **changed: str) -> str:
         """The error, empty if there is none."""
-        metadata = pod["metadata"]
-        args = {"PodName": metadata["name"], "PodNamespace": "default", "PodUID": metadata["uid"], "Node": node}
-        status, reply = self.call("POST", "/scheduler/bind", {**args, **changed})
+        status, reply = self.call("POST", "/scheduler/bind", binding_of(pod, node, **changed))
         assert status == 200
         assert reply.keys() == {"Error"}
         return str(reply["Error"])

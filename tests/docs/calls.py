@@ -14,6 +14,7 @@ from tests.docs.tracing import Entries, Traced, tracing
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.waiting import until
+from tests.world.scheduler import binding_of
 
 NODE: Final = "node-a"
 
@@ -39,17 +40,11 @@ def record_calls(directory: Path) -> Mapping[str, Entries]:
         with tracing(), TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 1)) as client:
             until(lambda: client.get("/readyz").is_success)
             pod = server.pods.create(pod_of(4, "1Gi", name="solver-0"))
-            binding = {
-                "PodName": pod["metadata"]["name"],
-                "PodNamespace": pod["metadata"]["namespace"],
-                "PodUID": pod["metadata"]["uid"],
-                "Node": NODE,
-            }
             for way, method, path, body in (
                 ("Report", "PUT", f"/v1/nodes/{NODE}/report", report_of(sample(NODE))),
                 ("Filter", "POST", "/scheduler/filter", args_of(pod, NODE)),
                 ("What-if", "POST", "/v1/what-if", {"pod": pod}),
-                ("Bind", "POST", "/scheduler/bind", binding),
+                ("Bind", "POST", "/scheduler/bind", binding_of(pod, NODE)),
             ):
                 reply = client.request(method, path, json=body)
                 assert reply.is_success, reply.text

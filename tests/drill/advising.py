@@ -44,6 +44,8 @@ from tests.drill.timeline import Timeline
 from tests.drill.workload import BEGINNING, make_pod
 from tests.oracle.amounts import parse_cpus
 from tests.oracle.errors import NaiveKubeletError
+from tests.reports import args_of
+from tests.world.scheduler import binding_of
 
 Json = dict[str, Any]
 FILL_SECONDS, SETTLE_SECONDS, MAX_SECONDS = 40.0, 45.0, 120.0
@@ -323,18 +325,16 @@ class Advising:
         pod = copy.deepcopy(template)
         uid = self._create(pod)
         metadata = self.api.pods[uid]["metadata"]
-        body = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": uid, "Node": node}
         error = ""
         for _ in range(8):  # bind defers a pod while another one on the node is about to end
             await self._until(lambda: False, 2)
             if self.api.pods[uid]["spec"].get("nodeName"):  # it was bound, and the reply was lost
                 error = ""
                 break
-            asked = {"Pod": self.api.pods[uid], "Nodes": None, "NodeNames": [node]}
-            passed = await self._call("/scheduler/filter", asked)
+            passed = await self._call("/scheduler/filter", args_of(self.api.pods[uid], node))
             error = passed["Error"] or str(passed["FailedNodes"] | passed["FailedAndUnresolvableNodes"])
             if passed["NodeNames"]:
-                error = (await self._call("/scheduler/bind", body))["Error"]
+                error = (await self._call("/scheduler/bind", binding_of(self.api.pods[uid], node)))["Error"]
             if not error:
                 break
         if error:

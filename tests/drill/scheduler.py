@@ -18,6 +18,8 @@ from tests.drill.machines import allocatable
 from tests.drill.node import Kubelet
 from tests.drill.preemption import Amounts, Statuses, Victim
 from tests.drill.workload import number_of, requested
+from tests.reports import args_of
+from tests.world.scheduler import binding_of
 
 Json = dict[str, Any]
 PARALLEL_BINDS = 15
@@ -182,7 +184,7 @@ class Scheduler:
     async def _filter(self, pod: Json, names: list[str], statuses: Statuses) -> list[str] | None:
         self.timeline.random.shuffle(names)
         names = names[:SAMPLE]
-        answer = await self._ask("filter", {"Pod": pod, "Nodes": None, "NodeNames": names})
+        answer = await self._ask("filter", args_of(pod, *names))
         if answer is None or answer["Error"]:
             return None
         statuses.update(dict.fromkeys(answer["FailedNodes"], preemption.RESOLVABLE))
@@ -191,7 +193,7 @@ class Scheduler:
         return [name for name in names if name in passed]
 
     async def _best(self, pod: Json, names: list[str]) -> str:
-        answer = await self._ask("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": names})
+        answer = await self._ask("prioritize", args_of(pod, *names))
         if not isinstance(answer, list):
             return names[0]
         scores = {host["Host"]: host["Score"] for host in answer}
@@ -271,16 +273,9 @@ class Scheduler:
         return orjson.loads(said)
 
     async def _bind(self, pod: Json, node: str) -> None:
-        metadata, process = pod["metadata"], self._starts
-        uid = metadata["uid"]
+        uid, process = pod["metadata"]["uid"], self._starts
         if self.gate:
-            args = {
-                "PodName": metadata["name"],
-                "PodNamespace": metadata["namespace"],
-                "PodUID": uid,
-                "Node": node,
-            }
-            answer = await self._ask("bind", args)
+            answer = await self._ask("bind", binding_of(pod, node))
             error = "no answer" if answer is None else answer["Error"]
         else:
             await self.timeline.sleep(self.timeline.between(0.002, 0.05))

@@ -23,9 +23,10 @@ from typing import Any, Final, Self
 
 import orjson
 
-from tests.reports import args_of, pod_of, sample
+from tests.reports import pod_of, sample
 from tests.world.exporters import Exporters
 from tests.world.kubelet import Kubelet
+from tests.world.scheduler import Scheduler
 
 JSON = dict[str, Any]
 PROBE_SECONDS: Final = 0.04
@@ -117,17 +118,14 @@ class Line:
                     break
         return 0, None
 
+    def ask(self, verb: str, body: JSON) -> Any:  # noqa: ANN401
+        """One of kube-scheduler's calls; None without an answer."""
+        status, reply = self.call("POST", f"/scheduler/{verb}", orjson.dumps(body))
+        return reply if status == 200 else None
+
     def filter(self, pod: JSON, names: Sequence[str]) -> tuple[str, list[str]] | None:
         """Error and nodes that are offered; None without an answer."""
-        status, reply = self.call("POST", "/scheduler/filter", orjson.dumps(args_of(pod, *names)))
-        return (str(reply["Error"]), list(reply["NodeNames"] or ())) if status == 200 else None
-
-    def bind(self, pod: JSON, node: str) -> str | None:
-        """The error, "" if the pod is bound; None without an answer."""
-        meta = pod["metadata"]
-        args = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
-        status, reply = self.call("POST", "/scheduler/bind", orjson.dumps(args))
-        return str(reply["Error"]) if status == 200 else None
+        return Scheduler(self.ask).filter(pod, names)
 
 
 class _Cluster:
@@ -291,7 +289,7 @@ class _Honest:
         if not offered:
             return ""
         node = self._chance.choice(offered)
-        error = line.bind(pod, node)
+        error = Scheduler(line.ask).bind(pod, node)
         if error == "":
             return node
         meta = pod["metadata"]

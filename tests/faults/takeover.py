@@ -18,6 +18,7 @@ from tests.faults.parts import JSON, Extender, Reporter, kubeconfig
 from tests.reports import args_of, pod_of, sample
 from tests.waiting import PATIENCE_SECONDS, until
 from tests.world.kubelet import Kubelet
+from tests.world.scheduler import Scheduler
 
 LEASE_SECONDS = 3
 
@@ -130,10 +131,7 @@ def schedule(extenders: list[Extender], server: FakeApiServer, names: list[str],
 
 
 def bind(extender: Extender, pod: JSON, node: str) -> str | None:
-    meta = pod["metadata"]
-    args = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
-    reply = extender.post("/scheduler/bind", args)
-    return None if reply is None else str(reply["Error"])
+    return Scheduler(lambda verb, body: extender.post(f"/scheduler/{verb}", body)).bind(pod, node)
 
 
 def kill_leader(

@@ -6,98 +6,20 @@ from typing import Any
 
 import pytest
 
-from extender.api.service import Service
-from extender.app import make_service
 from extender.config.settings import Settings
-from extender.kube.changes import Batch, Mirror, Seen
-from extender.kube.feed import ClusterFeed
-from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import decode_node
-from extender.kube.pods import PodDecoder, PodRecord
 from extender.scheduling.binder import (
     BindFailure,
-    Binding,
     BindOutcome,
-    GatedBinder,
     MaybeBound,
     NotBound,
     PodBound,
-    Unelected,
 )
 from extender.wire.pods import pod_from_json
-from extender.wire.scheduler import ExtenderBindingArgs, SchedulerArgs
-from tests.api.conftest import Clock
-from tests.observations import observation_of
-from tests.reports import pod_of, sample
+from extender.wire.scheduler import SchedulerArgs
+from tests.reports import pod_of
+from tests.world.cluster import World
 
 Json = dict[str, Any]
-
-
-class Api:
-    """A `BindingApi`. *outcome* None: it does not answer."""
-
-    def __init__(self, outcome: BindOutcome | None) -> None:
-        self.outcome = outcome
-        self.called = asyncio.Event()
-        self.bindings: list[Binding] = []
-
-    async def bind(self, binding: Binding) -> BindOutcome:
-        self.bindings.append(binding)
-        self.called.set()
-        if self.outcome is None:
-            await asyncio.Event().wait()
-        assert self.outcome is not None
-        return self.outcome
-
-
-class World:
-    """Empty nodes with 2 NUMA nodes of 16 CPUs. No call waits for a node."""
-
-    def __init__(
-        self,
-        outcome: BindOutcome | None = PodBound(),  # noqa: B008 - immutable
-        settings: Settings | None = None,
-        *,
-        names: tuple[str, ...] = ("node-a",),
-        **parts: Any,
-    ) -> None:
-        self.clock, self.api, self.names = Clock(), Api(outcome), names
-        self.service: Service = make_service(settings or Settings(bind_wait_seconds=0.0), self.clock, **parts)
-        self.service.known.link.binder = GatedBinder(self.api, Unelected(), seconds=1.0)
-        node = sample("node-a")
-        for name in names:
-            observation = observation_of(name, node)
-            self.service.known.nodes.observe(observation, self.clock())
-        self._decode: PodDecoder = PodDecoder()
-        self._mirror: Mirror[PodRecord] = Mirror()
-        self._surroundings = WatchedSurroundings()
-        self._feed = ClusterFeed(self.service.known.nodes, self.service.known.pods, self.clock, lambda: None)
-
-    def watch(self, *pods: Json) -> None:
-        """The watches show that each node can give 16 CPUs in all, and *pods*."""
-        for name in self.names:
-            found = decode_node({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "16"}}})
-            assert found is not None
-            self._surroundings.apply_nodes(Batch((Seen(found[1]),)))
-        decoded = [record for pod in pods if (record := self._decode(pod)) is not None]
-        batch = Batch(tuple(change for record in decoded if (change := self._mirror.upsert(*record)) is not None))
-        self._surroundings.apply_pods(batch)
-        self._feed.apply_pods(batch)
-        self.service.surroundings.use(self._surroundings)
-
-    async def describe(self, name: str, cpus: int = 2) -> list[str]:
-        """A filter call: the nodes that are offered."""
-        args = SchedulerArgs(pod=pod_from_json(pod_of(cpus, name=name)), names=self.names, nodes=None)
-        return list((await self.service.scheduling.filter.filter(args)).feasible)
-
-    async def bind(self, name: str, node_name: str = "node-a") -> BindOutcome:
-        return await self.service.scheduling.bind.bind(
-            ExtenderBindingArgs(PodName=name, PodNamespace="default", PodUID=f"uid-{name}", Node=node_name)
-        )
-
-    @property
-    def in_flight(self) -> int:
-        return self.service.known.nodes.pods_in_flight
 
 
 def failure_of(outcome: BindOutcome) -> BindFailure:
@@ -106,35 +28,35 @@ def failure_of(outcome: BindOutcome) -> BindFailure:
 
 
 def test_without_a_binder_nothing_is_bound() -> None:
-    world = World()
+    world = World("node-a")
     world.service.known.link.binder = None
 
-    assert failure_of(asyncio.run(world.bind("p"))) is BindFailure.NO_ACCESS
+    assert failure_of(asyncio.run(world.bind_named("p"))) is BindFailure.NO_ACCESS
 
 
 def test_a_pod_is_bound_once_and_repeats_get_the_same_answer() -> None:
-    world = World()
+    world = World("node-a")
 
     async def story() -> None:
-        assert failure_of(await world.bind("p")) is BindFailure.UNKNOWN_POD
+        assert failure_of(await world.bind_named("p")) is BindFailure.UNKNOWN_POD
         await world.describe("p")
-        assert await world.bind("p") == PodBound()
+        assert await world.bind_named("p") == PodBound()
         world.api.outcome = NotBound("not called again")
-        assert await world.bind("p") == PodBound()
-        assert failure_of(await world.bind("p", "node-b")) is BindFailure.CONFLICT
+        assert await world.bind_named("p") == PodBound()
+        assert failure_of(await world.bind_named("p", "node-b")) is BindFailure.CONFLICT
 
     asyncio.run(story())
     assert world.in_flight == 1
 
 
 def test_what_filter_saw_may_be_over() -> None:
-    world = World()
+    world = World("node-a")
 
     async def story() -> None:
         for name in ("a", "b", "c"):
             await world.describe(name, 14)
-        assert [await world.bind(name) for name in ("a", "b")] == [PodBound(), PodBound()]
-        assert failure_of(await world.bind("c")) is BindFailure.REFUSED
+        assert [await world.bind_named(name) for name in ("a", "b")] == [PodBound(), PodBound()]
+        assert failure_of(await world.bind_named("c")) is BindFailure.REFUSED
 
     asyncio.run(story())
     assert world.in_flight == 2
@@ -154,11 +76,11 @@ def test_room_is_held_as_long_as_the_pod_may_be_bound(
     in_flight: int,
     is_outage: bool,  # noqa: FBT001
 ) -> None:
-    world = World(outcome)
+    world = World("node-a", outcome=outcome)
 
     async def story() -> BindOutcome:
         await world.describe("p")
-        return await world.bind("p")
+        return await world.bind_named("p")
 
     assert asyncio.run(story()) == outcome
     assert world.in_flight == in_flight
@@ -179,12 +101,17 @@ def test_a_call_waits_for_an_api_server_that_restarts(back_after: float) -> None
         if world.clock() >= began + back_after:
             world.api.outcome = PodBound()
 
-    world = World(NotBound("connection refused", BindFailure.AWAY), Settings(bind_wait_seconds=3.0), sleep=sleep)
+    world = World(
+        "node-a",
+        outcome=NotBound("connection refused", BindFailure.AWAY),
+        settings=Settings(bind_wait_seconds=3.0),
+        sleep=sleep,
+    )
     began = world.clock()
 
     async def story() -> BindOutcome:
         await world.describe("p")
-        return await world.bind("p")
+        return await world.bind_named("p")
 
     outcome = asyncio.run(story())
     assert isinstance(outcome, PodBound) is (back_after == 1.0)
@@ -193,11 +120,11 @@ def test_a_call_waits_for_an_api_server_that_restarts(back_after: float) -> None
 
 
 def test_a_call_that_is_cancelled_after_sending_leaves_the_pod_in_doubt() -> None:
-    world = World(None)
+    world = World("node-a", outcome=None)
 
     async def story() -> None:
         await world.describe("p")
-        call = asyncio.ensure_future(world.bind("p"))
+        call = asyncio.ensure_future(world.bind_named("p"))
         await world.api.called.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -217,7 +144,7 @@ def test_a_call_that_fails_before_sending_gives_the_room_back() -> None:
             raise ZeroDivisionError
         return work(*args)
 
-    world = World(offload=offload)
+    world = World("node-a", offload=offload)
     pod = pod_of(9, name="p")  # its two containers do not fit on one NUMA node: only a replay can tell
     amounts = {"cpu": "9", "memory": "64Mi"}
     pod["spec"]["containers"].append({"name": "helper", "resources": {"requests": amounts, "limits": amounts}})
@@ -225,7 +152,7 @@ def test_a_call_that_fails_before_sending_gives_the_room_back() -> None:
     async def story() -> None:
         args = SchedulerArgs(pod=pod_from_json(pod), names=["node-a"], nodes=None)
         await world.service.scheduling.filter.filter(args)
-        await world.bind("p")
+        await world.bind_named("p")
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(story())
@@ -248,14 +175,14 @@ def test_totals_that_are_too_small_defer_a_pod_however_long_it_was_deferred_else
 
     In a drill of 30,000 pods one was bound so, 12 s after another node had deferred it, and refused as OutOfcpu.
     """
-    world = World(names=("node-a", "node-b"))
+    world = World("node-a", "node-b")
     world.watch(_shared_pod("running", "node-a"), _shared_pod("finished", "node-b", "Succeeded"))
 
     async def story() -> None:
         await world.describe("p", 10)
-        assert failure_of(await world.bind("p", "node-b")) is BindFailure.TOTALS
+        assert failure_of(await world.bind_named("p", "node-b")) is BindFailure.TOTALS
         world.clock.now += 11.0
-        assert failure_of(await world.bind("p", "node-a")) is BindFailure.TOTALS
+        assert failure_of(await world.bind_named("p", "node-a")) is BindFailure.TOTALS
         assert await world.describe("p", 10) == ["node-b"]
 
     asyncio.run(story())
@@ -263,22 +190,22 @@ def test_totals_that_are_too_small_defer_a_pod_however_long_it_was_deferred_else
 
 
 def test_totals_that_stay_too_small_are_wrong_rather_than_late() -> None:
-    world = World()
+    world = World("node-a")
     world.watch(_shared_pod("running", "node-a"))
 
     async def story() -> None:
         await world.describe("p", 10)
         for seconds in (0.0, 9.0):
             world.clock.now += seconds
-            assert failure_of(await world.bind("p")) is BindFailure.TOTALS
+            assert failure_of(await world.bind_named("p")) is BindFailure.TOTALS
         world.watch(_shared_pod("running", "node-a", "Succeeded"), _shared_pod("next", "node-a"))
         for seconds in (0.0, 9.0):
             world.clock.now += seconds
-            assert failure_of(await world.bind("p")) is BindFailure.TOTALS, "as much is requested, by another pod"
+            assert failure_of(await world.bind_named("p")) is BindFailure.TOTALS, "as much is requested, by another pod"
         world.clock.now += 1.0
         world.service.known.link.note_failure(world.clock())
-        assert failure_of(await world.bind("p")) is BindFailure.TOTALS, "after an outage the watch can be later"
+        assert failure_of(await world.bind_named("p")) is BindFailure.TOTALS, "after an outage the watch can be later"
         world.clock.now += 12.0
-        assert await world.bind("p") == PodBound()
+        assert await world.bind_named("p") == PodBound()
 
     asyncio.run(story())

@@ -30,7 +30,8 @@ from tests.cluster.test_search_bounds import calls_of, waiting
 from tests.nri_samples import nri_report
 from tests.observations import observation_of as sample_observation
 from tests.reports import pod_of, sample
-from tests.scheduling.test_bind import World, failure_of
+from tests.scheduling.test_bind import failure_of
+from tests.world.cluster import World
 
 
 class Gate:
@@ -194,14 +195,14 @@ def test_bind_waits_a_limited_time_and_for_this_node_only(
     async def story() -> None:
         gate = Gate(is_open=is_open)
         settings = Settings(bind_wait_seconds=0.0, filter_seconds=10.0 if is_open else 0.2, question_workers=0)
-        world = World(settings=settings, names=(), offload=gate)
+        world = World(settings=settings, offload=gate)
         store = world.service.known.nodes
         report(store)
         store.observe(sample_observation("node-b", sample("node-b")), world.clock())
         world.names = ("node-a", "node-b")
         await world.describe("here", 1)
         await world.describe("there", 1)
-        outcome = await world.bind("here")
+        outcome = await world.bind_named("here")
         assert gate.asked > 0
         if is_open:
             assert outcome == PodBound()
@@ -212,7 +213,7 @@ def test_bind_waits_a_limited_time_and_for_this_node_only(
         if not is_open:
             assert store.pods_of("node-a").ledger.find("uid-here") is None, "its room is given back"
             gate.is_open.set()
-        assert await world.bind("there", "node-b") == PodBound()
+        assert await world.bind_named("there", "node-b") == PodBound()
 
     asyncio.run(story())
 
@@ -222,7 +223,7 @@ def test_filter_says_that_a_node_is_changing_and_an_error_brings_the_pod_back_so
 
     async def story() -> None:
         gate = Gate(is_open=False)
-        world = World(settings=Settings(question_workers=0), names=(), offload=gate)
+        world = World(settings=Settings(question_workers=0), offload=gate)
         store = world.service.known.nodes
         report(store)
         bind_four(store)
@@ -255,7 +256,7 @@ def test_a_node_that_never_settles_keeps_no_pod_from_preemption_on_other_nodes()
     async def story() -> None:
         gate = Gate(is_open=False)
         settings = Settings(question_workers=0, unknown_nodes=Action.REFUSE)  # node-b refuses every pod
-        world = World(settings=settings, names=(), offload=gate)
+        world = World(settings=settings, offload=gate)
         store = world.service.known.nodes
         for name in ("node-a", "node-c"):
             report(store, name)

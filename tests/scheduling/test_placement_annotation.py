@@ -11,7 +11,7 @@ from extender.config.settings import Settings
 from extender.kubelet.verdict import Admitted, Placement, Provider, Reason, Rejected
 from extender.scheduling.placement_annotation import ANNOTATION, MAX_BYTES, placement_annotation
 from tests.reports import sample
-from tests.scheduling.test_bind import World
+from tests.world.cluster import World
 
 NODE = sample("node-a")
 ON_NODE_0 = Admitted(placements={"app": Placement(affinity=0b01, preferred=True, cpus=0b1100)})
@@ -22,11 +22,11 @@ PREDICTED = Prediction(NODE.kubelet, NODE.state, (ON_NODE_0,), complete=True)
 
 
 def test_a_bound_pod_shows_where_its_kubelet_will_place_it() -> None:
-    world = World(settings=Settings(placement_annotations="on"))
+    world = World("node-a", settings=Settings(placement_annotations="on"))
 
     async def story() -> None:
         await world.describe("p", 2)
-        await world.bind("p")
+        await world.bind_named("p")
 
     asyncio.run(story())
     shown = json.loads(world.api.bindings[0].annotations[ANNOTATION])
@@ -42,11 +42,11 @@ def test_a_bound_pod_shows_where_its_kubelet_will_place_it() -> None:
 
 
 def test_without_the_setting_a_binding_has_no_annotation() -> None:
-    world = World()
+    world = World("node-a")
 
     async def story() -> None:
         await world.describe("p", 2)
-        await world.bind("p")
+        await world.bind_named("p")
 
     asyncio.run(story())
     assert [dict(binding.annotations) for binding in world.api.bindings] == [{}]

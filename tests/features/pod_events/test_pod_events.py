@@ -19,7 +19,7 @@ from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, sample
-from tests.scheduling.test_bind import World
+from tests.world.cluster import World
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ class Stage:
     """One node with 2 NUMA nodes of 16 CPUs, and the writer of events."""
 
     def __init__(self, client: Requester) -> None:
-        self.world, self.leads = World(), True
+        self.world, self.leads = World("node-a"), True
         self.events = PodEvents(self.world.service, client, lambda: self.leads, wall=lambda: 1_800_000_000.0)
 
     async def filter(self, name: str, cpus: int) -> list[str]:
@@ -58,7 +58,7 @@ class Stage:
         """Two pods take 12 of the 16 CPUs of each NUMA node."""
         for name in ("a", "b"):
             await self.world.describe(name, 12)
-            await self.world.bind(name)
+            await self.world.bind_named(name)
 
     def counted(self, outcome: str) -> float:
         registry = self.world.service.metrics.registry
@@ -275,7 +275,7 @@ def test_a_request_that_has_stopped_fitting_is_not_named(client: KubeClient) -> 
         await stage.fill()
         await stage.filter("p", 8)
         await stage.world.describe("c", 4)
-        await stage.world.bind("c")
+        await stage.world.bind_named("c")
         return await stage.events.step()
 
     message = asyncio.run(story())
