@@ -42,9 +42,8 @@ def join_devices(
         known = {**remembered.get(resource, {}), **allocated.get(resource, {}), **(live or {}).get(resource, {})}
         healthy = registered.get(resource, frozenset()) if live is None else frozenset(live.get(resource, {}))
         ids = sorted({*known, *registered.get(resource, ())})
-        joined[resource] = tuple(
-            ReportedDevice(id=id_, numa=_sorted(known.get(id_)), healthy=id_ in healthy) for id_ in ids
-        )
+        numas = {id_: None if numa is None else tuple(sorted(numa)) for id_, numa in known.items()}
+        joined[resource] = tuple(ReportedDevice(id=i, numa=numas.get(i), healthy=i in healthy) for i in ids)
         problems += _disagreements(resource, live, registered, healthy - known.keys())
     return joined, tuple(problems)
 
@@ -95,10 +94,6 @@ def _node_id(text: str) -> int:
     if not NO_TOPOLOGY <= node < 1 << 31:
         raise ValueError(f"not a NUMA id: {text:.40}")
     return node
-
-
-def _sorted(numa: frozenset[int] | None) -> tuple[int, ...] | None:
-    return None if numa is None else tuple(sorted(numa))
 
 
 def _disagreements(

@@ -57,7 +57,7 @@ class PluginWatch:
             since = _modified(path.parent)
             if since is not None:
                 gone = _modified(path) is None and since < before
-                return f"the runtime has no NRI socket in {_name(self._root, path.parent)}" if gone else ""
+                return f"the runtime has no NRI socket in /{path.parent.relative_to(self._root)}" if gone else ""
         return ""
 
     def _no_process(self, before: float) -> str:
@@ -119,7 +119,3 @@ def _modified(path: Path) -> float | None:
         return path.stat().st_mtime
     except OSError:
         return None
-
-
-def _name(root: Path, path: Path) -> str:
-    return f"/{path.relative_to(root)}"

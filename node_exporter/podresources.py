@@ -110,25 +110,24 @@ def _facts(
 
 
 def _pod(pod: "messages.PodResources") -> ListedPod:
-    containers = tuple(
-        ReportedContainer(
-            name=container.name,
-            cpus=tuple(sorted(set(container.cpu_ids))),
-            memory=tuple(
-                sorted(
-                    (
-                        ReportedMemoryBlock(type=block.memory_type, size=block.size, numa=_numa_ids(block))
-                        for block in container.memory
-                    ),
-                    key=lambda block: (block.type, block.numa),
-                )
-            ),
-            devices={resource: tuple(sorted(ids)) for resource, ids in sorted(_device_numa(container.devices).items())},
-        )
-        for container in pod.containers
-    )
     return ListedPod(
-        namespace=pod.namespace, name=pod.name, containers=containers, cpus=tuple(sorted(set(pod.cpu_ids)))
+        namespace=pod.namespace,
+        name=pod.name,
+        containers=tuple(map(_container, pod.containers)),
+        cpus=tuple(sorted(set(pod.cpu_ids))),
+    )
+
+
+def _container(container: "messages.ContainerResources") -> ReportedContainer:
+    blocks = [
+        (block.memory_type, tuple(sorted({node.ID for node in block.topology.nodes})), block.size)
+        for block in container.memory
+    ]
+    return ReportedContainer(
+        name=container.name,
+        cpus=tuple(sorted(set(container.cpu_ids))),
+        memory=tuple(ReportedMemoryBlock(type=kind, size=size, numa=numa) for kind, numa, size in sorted(blocks)),
+        devices={resource: tuple(sorted(ids)) for resource, ids in sorted(_device_numa(container.devices).items())},
     )
 
 
@@ -142,10 +141,6 @@ def _device_numa(devices: "Iterable[messages.ContainerDevices]") -> dict[str, De
             before = known.get(id_)
             known[id_] = nodes if before is None else before | (nodes or frozenset())
     return dict(found)
-
-
-def _numa_ids(block: "messages.ContainerMemory") -> tuple[int, ...]:
-    return tuple(sorted({node.ID for node in block.topology.nodes}))
 
 
 def _problem(socket: Path, reason: str) -> Problem:

@@ -21,7 +21,7 @@ from dataclasses import replace
 import orjson
 import xxhash
 
-from node_exporter.report import Amount, NodeReport, ReportedContainer, ReportedDevice, ReportedKubeletConfig, Zone
+from node_exporter.report import Amount, NodeReport, ReportedContainer, ReportedKubeletConfig, Zone
 
 API_VERSION = "topology.node.k8s.io/v1alpha2"
 KIND = "NodeResourceTopology"
@@ -148,7 +148,7 @@ def exclusive_pods(report: NodeReport) -> list[tuple[str, str]] | None:
         (resource, device.id)
         for resource, devices in (report.devices or {}).items()
         for device in devices
-        if _has_numa(device)
+        if device.numa
     }
     return [
         (pod.namespace, pod.name)
@@ -167,7 +167,3 @@ def _is_exclusive(container: ReportedContainer, placed: set[tuple[str, str]]) ->
         or any(block.numa for block in container.memory)
         or any((resource, id_) in placed for resource, ids in container.devices.items() for id_ in ids)
     )
-
-
-def _has_numa(device: ReportedDevice) -> bool:
-    return bool(device.numa)

@@ -105,7 +105,8 @@ def _numa(numa: NUMANodeView, node: NodeDetail, holders: _Holders) -> Text:
     text.append_text(_cpus(numa, node, holders))
     for kind, memory in sorted(numa.memory.items(), key=lambda item: item[0] != "memory"):
         if memory.total:
-            text.append_text(_bar(kind, memory.allocatable, memory.free))
+            total, free = memory.allocatable, memory.free
+            text += Text.assemble("  ", bar(free, total), f" {kind}: {amount(free)} of {amount(total)} free\n")
     if not numa.memory:
         text.append(f"  memory {amount(numa.memory_bytes)}, not counted per NUMA node\n", style="")
     for resource, devices in node.device_list.items():
@@ -142,10 +143,6 @@ def _cpu(cpu: int | None, reserved: int, free: int, holders: _Holders, *, static
     if reserved >> cpu & 1:
         return RESERVED, "dim"
     return (FREE, "dim") if free >> cpu & 1 and static else (SHARED, "dim")
-
-
-def _bar(kind: str, total: int, free: int) -> Text:
-    return Text.assemble("  ", bar(free, total), f" {kind}: {amount(free)} of {amount(total)} free\n")
 
 
 def _devices(resource: str, devices: Sequence[DeviceView], holders: _Holders) -> Text:

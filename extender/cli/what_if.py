@@ -28,7 +28,7 @@ def what_if(files: tuple[Path, ...], *, explain: bool, exit_code: bool, client: 
     of the catalogue. Nothing in the cluster changes.
     """
     about = nodes_of(**nodes)
-    stories = [_stories] if explain else []
+    stories = [lambda read: Group(*map(steps_text, read.nodes))] if explain else []
     worst = 0
     for pod in read_manifests(files):
         question = {"pod": pod.document, "explain": explain, **about}
@@ -36,7 +36,3 @@ def what_if(files: tuple[Path, ...], *, explain: bool, exit_code: bool, client: 
         show(client.output, reply, WhatIfReply, lambda read: pod_line(read.pod), what_if_table, *stories)
         worst = max(worst, of_counts(reply["summary"]))
     end(worst, wanted=exit_code)
-
-
-def _stories(reply: WhatIfReply) -> Group:
-    return Group(*map(steps_text, reply.nodes))
