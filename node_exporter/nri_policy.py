@@ -142,7 +142,7 @@ def config_from_api(connection: Connection, node_name: str, namespace: str) -> R
 
 
 def _as_confirmed(found: Mapping[str, object], name: str, node_name: str, confirmed: NriConfig | None) -> NriConfig:
-    """The configuration that the plugin runs with, as its status of the object *found* says.
+    """The configuration that the plugin runs with, according to the status of the object *found*.
 
     *confirmed*: the last one that it has confirmed; None if none was seen.
     """

@@ -179,9 +179,9 @@ def can_only_gain(
 ) -> bool:
     """Whether the pod is still admitted if any pods of *state* exit before its admission. False: not known.
 
-    *is_demanding*: it must also be placed as it demands, which it is on one NUMA node. *verdicts* are those of its
-    admission from *state*, and from every state that differs from it by pods that may have exited or whose init
-    containers may be over.
+    *is_demanding*: the pod must also be placed as it demands. A placement on one NUMA node always meets the demand.
+    *verdicts* are those of its admission from *state*, and from every state that differs from it by pods that may have
+    exited or whose init containers may be over.
     """
     if kubelet.runtime is not None:
         return nri_pod(request).takes_no_whole_cpus and all(map(_is_certain, verdicts))

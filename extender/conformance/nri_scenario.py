@@ -191,7 +191,7 @@ class _Run:
         return result
 
     def possible(self, step: NriStep) -> Answer:
-        """What is known of the answer to *step*: the answer, or those that are possible."""
+        """The possible answers to *step*; often there is only one."""
         distinct: list[Answer] = []
         for answer, _ in self.step(step):
             if answer not in distinct:

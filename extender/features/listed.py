@@ -46,7 +46,7 @@ LISTED: Final[Sequence[Listed]] = (
 
 
 def listed(settings: Settings) -> Iterator[Callable[[Service], Feature]]:
-    """What makes each feature: the one of its folder, or one that only says that it is switched off."""
+    """The function that makes each feature. For a feature that is switched off it makes one that only says so."""
     for each in LISTED:
         if each.is_on(settings):
             yield import_module(f"extender.features.{each.name}.feature").make

@@ -89,7 +89,7 @@ class WatchStatus:
     """The state of the watch. Counters start with the watch.
 
     `silent_seconds`: since the last progress; see the file's text. `heard_seconds`: since the last contact with the
-    server: a page, an accepted watch, or a byte of one. `skipped`: objects that are none for us, or cannot be read.
+    server: a page, an accepted watch, or a byte of one. `skipped`: objects that we do not use, or cannot read.
     `unread`: objects that cannot be read, by key. `failures`: since the server last accepted a watch. `trouble`: the
     last failure; empty once there is progress. `broken`: why the thread has ended for good; empty while it runs or
     after a stop.

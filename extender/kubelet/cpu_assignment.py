@@ -194,7 +194,7 @@ class _Accumulator:
     # -- steps: each orders and filters its elements once, then takes from them
 
     def whole_steps(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Whole NUMA nodes and whole sockets, the larger kind of the machine first."""
+        """Whole NUMA nodes and whole sockets; first whichever of the two is larger on this machine."""
         if self.sockets_first:
             return self.take_full_sockets, self.take_full_numa_nodes
         return self.take_full_numa_nodes, self.take_full_sockets

@@ -10,7 +10,8 @@ Rules of this file
 - By slot, a call about thousands of nodes is a few array operations. A column has, for each slot, the class that was
   judged and the number (code) of its judgement. It is used only where that class is still the node's, so a column never
   becomes wrong, and no change has to be passed on to it.
-- Different judgements are few. What follows from one (its answer, its score) is computed once for each of them.
+- Different judgements are few. The answer and the score that follow from a judgement are computed once for each
+  different one.
 """
 
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Fields of documents that are known, and those of a document that are not: misspelled, or of a newer version.
+"""The known fields of documents. Finds unknown fields: misspelled ones, or fields of a newer version.
 
 `known_fields.toml` has the names. Only the places where a mistake changes an answer are checked.
 """

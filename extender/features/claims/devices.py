@@ -2,8 +2,8 @@
 
 Rules of this file
 - Of a pool only the slices of its highest generation count, as for kube-scheduler.
-- A device that is not local to one node has no NUMA node that matters. No node has it, and claims leave it out.
-- A device of a claim that is in no current slice may be anywhere: its NUMA node is not known.
+- A device that is not local to one node is left out, of nodes and of claims: its NUMA node does not matter.
+- The NUMA node of a claimed device is not known if no current slice lists the device.
 - Values that readers get are never changed afterwards.
 """
 
@@ -50,7 +50,7 @@ class DynamicDevices:
         self._claims: dict[str, tuple[tuple[str, str, str], ...]] = {}
         self._extended_of: dict[str, str] = {}
         self._by_pod: dict[str, tuple[str, ExtendedClaim]] = {}
-        """Claims for extended resources, by the UID of the pod; and the other way round."""
+        """Claims for extended resources by the UID of the pod, and the UIDs by claim."""
         self._listed_by: dict[tuple[str, str, str], set[str]] = {}
         """The slices that list a device, by name. During an update two generations of a pool list it."""
         self._known: dict[str, tuple[DynamicDevice, ...]] = {}

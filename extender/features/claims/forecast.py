@@ -199,8 +199,8 @@ class CallForecast:
     def judged(self, node: DraNode, about: object, judge: Callable[[Sequence[DynamicDevice]], T]) -> Sequence[T] | None:
         """What *judge* says of the devices of the node, with each possible allocation to the pod.
 
-        None: it is not known. Empty: kube-scheduler allocates nothing there. It is kept for all pods that differ only
-        in names, by *about*, which says all that *judge* reads besides.
+        None: it is not known. Empty: kube-scheduler allocates nothing there. The result is kept for pods that differ
+        only in names. *about*: everything else that *judge* reads.
         """
         known, paths = self._node(node), self._paths(node.name)
         if paths is None:

@@ -10,11 +10,12 @@ Rules of this file
   the order in which the kubelet admits pods, if another pod ends, and in the audit.
 - An extended resource that no device plugin of the node serves is served by a DRA driver: kube-scheduler makes a claim
   for it, after filter as well. Bind finds the claim by the pod that owns it.
-- CPUs that the DRA driver for CPUs allocates count like exclusive CPUs. Its nodes need a kubelet that places none, so
-  filter gives them back to pods with claims.
+- CPUs that the DRA driver for CPUs allocates count like exclusive CPUs. Kubelets on nodes of this driver place no CPUs,
+  so filter adds these nodes again for pods with claims.
 - A device whose driver does not say its NUMA node, or that no driver lists any more, cannot be shown to meet a demand.
   So the node is refused.
-- Filter checks at most `MAX_NODES` nodes for a pod. An allocated device of a node leaves kube-scheduler that node only.
+- Filter checks at most `MAX_NODES` nodes for a pod. A claim with an allocated device limits kube-scheduler to the node
+  of that device.
 - Where `dra_scheduler` names a version of kube-scheduler that can be replayed, filter predicts what it will allocate
   (`forecast`). It refuses nodes where these devices break the demand. Where they may break it, it avoids the node, as
   long as another one is feasible. Bind compares what was allocated with what was predicted.

@@ -31,15 +31,15 @@ from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.refusals import RecentRefusals
 
 AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
-"""In place of the judgement of nodes that the bind verb would refuse at the moment."""
+"""The judgement of nodes that the bind verb would refuse at the moment."""
 LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
-"""In place of the judgement of nodes whose kubelets have just refused a pod of the same shape."""
+"""The judgement of nodes whose kubelets have just refused a pod of the same shape."""
 STARTING: Final = Judgement(RefusalReason.STARTING, Certainty.EXACT)
 NO_OTHER: Final = f"{RefusalReason.STARTING.text}, and no other node can take the pod; try again in some seconds"
 ENDED: Final = "no node can take the pod before kubelets release what ended pods held; try again in some seconds"
 CHANGING: Final = f"{RefusalReason.CHANGING.text}, and no other node can take the pod; try again in some seconds"
 AWAIT_SECONDS: Final = 20.0
-"""For so long a pod gets errors because of what is about to pass. Then it is refused for as long, and may preempt."""
+"""A pod gets errors for at most this long. Then it is refused for as long, and may preempt."""
 CHANGING_SECONDS: Final = 2.0
 """For so long all pods together get errors because of one changing node."""
 _REMEMBERED: Final = 4096
@@ -123,8 +123,8 @@ class Awaited(Objector):
     """Makes the answer an error where nodes whose refusals are about to pass, by *passing*, could take the pod.
 
     After a refusal kube-scheduler could let the pod wait for five minutes, or evict others in vain; after an error it
-    tries the pod again after its back-off. Where it comes again and again, that would keep the pod from preemption for
-    ever: see `AWAIT_SECONDS`. An error would also clear a nomination, so a pod with a nominated node gets none.
+    tries the pod again after its back-off. Repeated errors would keep the pod from preemption for ever: see
+    `AWAIT_SECONDS`. An error would also clear a nomination, so a pod with a nominated node gets none.
 
     *node_seconds*: the same for all pods that wait for one node: a node that never settles costs only itself.
     """

@@ -10,13 +10,13 @@ from extender.scheduling.objections import Filtered, newly_refused
 from extender.scheduling.reasons import RefusalReason
 
 HELD: Final = Judgement(RefusalReason.HELD, Certainty.EXACT)
-"""In place of the judgement of nodes where the pod would take room that is held for the pods of a group."""
+"""The judgement of nodes where the pod would take room that is held for the pods of a group."""
 NOT_TOGETHER: Final = Judgement(RefusalReason.GROUP_UNFIT, Certainty.EXACT)
-"""In place of the judgement of nodes that admit the pod, but not all pods of its group."""
+"""The judgement of nodes that admit the pod, but not all pods of its group."""
 
 
 def refused_for_groups(before: Filtered, after: Filtered) -> Mapping[str, Judgement]:
-    """The judgement in place of that of each node that *after* refuses and *before* does not."""
+    """The new judgement of each node that *after* refuses and *before* does not refuse."""
     held = RefusalReason.HELD.text
     return {name: HELD if text == held else NOT_TOGETHER for name, text in newly_refused(before, after).items()}
 

@@ -71,7 +71,7 @@ def sized_objects(api: str) -> Source[SizedObject]:
 
 
 def _is_over(record: PodRecord) -> bool:
-    """Whether the pod does not count in its group any longer: its controller makes another one, or the group is new."""
+    """Whether the pod no longer counts in its group: its controller replaces the pod, or the group has started anew."""
     return record.finished or record.terminating
 
 

@@ -7,12 +7,12 @@ Rules of this file
   whose place was given back unused rests: no group holds a place on it for as long as it was held, times
   `rest_seconds / hold_seconds`. The group rests in the same way. A node that was held for `hold_seconds` without
   a pause gets no further place. So single pods wait for at most twice `hold_seconds` before they have their turn.
-- Once a pod of the group is bound the group is open. Then rests do not count for it: half a group is of no use. The
-  places of its pods are held until they are bound, as long as they come to filter again within `hold_seconds`, for
-  `OPEN_HOLDS` times `hold_seconds` after the last binding. These pods exist, so they count towards quotas. Spare places
-  are held for `hold_seconds` after the last binding.
+- Once a pod of the group is bound the group is open. An open group is planned on resting nodes as well, because half a
+  group is of no use. The places of its pods are held until they are bound, as long as they come to filter again within
+  `hold_seconds`, for `OPEN_HOLDS` times `hold_seconds` after the last binding. These pods exist, so they count towards
+  quotas. Spare places are held for `hold_seconds` after the last binding.
 - If the first binding of a group fails, and no other one is under way, the group is not open any longer.
-- A group counts as its least important pod, and is as large as its pods say at most, until nothing is known of it.
+- A group has the priority of its least important pod, and the largest size that its pods state.
 - A group without places and bound pods is forgotten `FORGET_SECONDS` after its last pod came to filter.
 - Bounded: `MAX_GROUPS` groups, `MAX_HOLDING` of them with places and not open, half of them of one namespace;
   `max_pods` pods of one group, and `MAX_SIZES` sizes that objects state.
@@ -55,7 +55,7 @@ class Groups:
         """How many groups gave their places back because their time was over."""
         self._records: OrderedDict[Key, GroupRecord] = OrderedDict()
         self._idle: OrderedDict[Key, None] = OrderedDict()
-        """The groups of which nothing is known but their size, the one that changed longest ago first."""
+        """The groups of which only the size is known, the one that changed longest ago first."""
         self._holders: dict[Key, GroupRecord] = {}
         """The groups with places."""
         self._nodes: dict[Key, Collection[str]] = {}
@@ -300,7 +300,7 @@ class Groups:
         return record
 
     def _drop_one(self) -> None:
-        """Drop the group that is missed least. There is one: few groups have places."""
+        """Drop the least important group. There always is one, because few groups have places."""
         idle = (self._records[key] for key in islice(self._idle, 1))
         others = [record for record in islice(self, _LOOKED_AT) if not record.has_places]
         single_or_placed = (record for record in others if not record.size or record.is_full)

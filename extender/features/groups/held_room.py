@@ -3,10 +3,10 @@
 A pod is refused on a node where a held place would no longer fit beside it; `groups` states the limits. The event loop
 reads the groups; replays run on it if they are short, otherwise elsewhere.
 
-What a group costs, only groups of its namespace pay. One call spends at most `ROOM_STEPS` on all held room, first on
-the nodes where it is cheap to look at. All calls spend at most `STEPS_A_SECOND`, of which each namespace with places
-has an equal part; it may save up what `SAVED_SECONDS` give. Besides, each call spends `LIGHT_STEPS` on places of few
-containers. A node beyond that counts as free: its places lose their protection, and the pod is offered it.
+The steps that the groups of a namespace cost are charged to that namespace. One call spends at most `ROOM_STEPS` on all
+held room, first on the nodes where it is cheap to look at. All calls spend at most `STEPS_A_SECOND`, of which each
+namespace with places has an equal part; it may save up what `SAVED_SECONDS` give. Besides, each call spends
+`LIGHT_STEPS` on places of few containers. Places on further nodes are not protected: the pod is offered such a node.
 """
 
 from collections import Counter
@@ -41,13 +41,13 @@ SAVED_SECONDS: Final = 20.0
 LIGHT_STEPS: Final = 500
 """Steps of each call for places with few containers: less than a millisecond, and not taken from the shared steps."""
 LIGHT_CONTAINERS: Final = 8
-"""The most containers of places on a node, together with those of the pod, for which these steps are."""
+"""`LIGHT_STEPS` are for nodes where the places and the pod together have at most this many containers."""
 MAX_NAMESPACES: Final = 1_000
 """The number of namespaces whose remaining steps are kept."""
 LOOP_CONTAINERS: Final = LOOP_STEPS // 40
-"""Room of more containers is not looked at on the event loop: it would take more than `LOOP_STEPS`."""
+"""Room of more containers is replayed in a thread: on the event loop it would take more than `LOOP_STEPS`."""
 KNOWN_BYTES: Final = 8 << 20
-"""How much answers to "does this pod take held room on such a node" take, with the pods in them. Then all go."""
+"""The size of all cached answers to "does this pod take held room on such a node". Beyond it all are dropped."""
 MAX_CHECKED: Final = 256
 """How many nodes with held places one filter call checks at most. Bind checks the chosen node in any case."""
 MAX_SHOWN: Final = 64
@@ -66,7 +66,7 @@ class HeldRoom:
         self._places: BoundedMap[str, _Places] = BoundedMap(MAX_CHECKED)
         """Places that the last pod had to leave free, by node."""
         self._left: BoundedMap[str, tuple[float, float]] = BoundedMap(MAX_NAMESPACES)
-        """How many steps each namespace had left, less than 0 after a look that took more; and when that was so."""
+        """How many steps each namespace had left, and when; less than 0 after a replay that took more."""
 
     async def left_free(self, args: SchedulerArgs, key: Key | None, filtered: Filtered) -> Filtered:
         """The result of filter without the nodes on which the pod would take held room. *key*: the pod's group."""
@@ -221,7 +221,7 @@ class _Look:
             self.found[room], left = is_taken, left - budget.used
 
     def _pass_over(self, room: "_Room") -> None:
-        """If it is the pod that takes so many steps, it keeps off places that fit."""
+        """A pod that itself takes so many steps must leave places free that fit."""
         alone = Budget(ROOM_STEPS // 2)
         self._fit([self.shape], room, alone)
         if room not in self.fits:

@@ -49,9 +49,9 @@ from extender.wire.groups import Group, group_of
 from extender.wire.scheduler import SchedulerArgs
 
 REPLAN_SECONDS: Final = 1.0
-"""How long it counts that a group does not fit, as long as no node changes."""
+"""How long the result that a group does not fit is kept, as long as no node changes."""
 PAUSE_SHARE: Final = 4.0
-"""After a long plan that found too few places, no group of its namespace is planned for this many times as long."""
+"""After a long plan that found too few places, its namespace waits for this many times the plan's time."""
 LONG_SHARE: Final = 0.25
 """A plan is long if it takes more than this part of the time that it may take."""
 HELD: Final = NotBound(f"{RefusalReason.HELD.text}; {RETRY}", BindFailure.HELD)
@@ -103,7 +103,7 @@ class Gangs(Objector):
         return Objection(after, refused_for_groups(filtered, after), only_place(filtered, after))
 
     async def permit(self, call: BindCall) -> NotBound | None:
-        """The pod must keep off held places, or have one and not be the only pod of its group."""
+        """A pod must leave held places free. A pod of a group must have a place, and the other pods must have come."""
         known = self._pods.get(call.pod.uid)
         if known.group is None and not self.groups.held:
             self._permitted[call.node_name] = ()

@@ -1,7 +1,7 @@
 """Searches the cluster for places for the pods of a group: which nodes may have one, the best first, in steps.
 
 Rules of this file
-- A node has places of one group at a time: places of two groups could fit in one order of their bindings only.
+- A node has places of one group at a time: those of two groups might fit in only one order of bindings.
 - A pod that has not come is what the template of the group's object says, if the object is watched. Otherwise it
   counts as a copy of those of the group that came, of the shape that most of them have.
 - Places that pods of the group have are kept if there is room for the others beside them. If not, all are planned anew,

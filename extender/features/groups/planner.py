@@ -8,8 +8,9 @@ Rules of this file
   of them if there are any, because how many fit on a node does not depend on the other nodes. If pods of different
   shapes do not all get a place, and each shape by itself does, other nodes are tried for them, in a fixed order.
 - Bounded: this search ends after `MAX_STEPS` steps, and a plan ends when its time is over.
-- A place counts only if the node admits the pod in every state that it can be in. If no state of a node is known, it
-  gets one place: filter would offer it to one pod. A node's totals limit the places as well, as far as they are known.
+- A place counts only if the node admits the pod in every state that the node can be in. If no state of a node is known,
+  it gets one place: filter would offer it to one pod. A node's totals limit the places as well, as far as they are
+  known.
 """
 
 import heapq

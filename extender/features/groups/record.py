@@ -31,7 +31,7 @@ class GroupState(StrEnum):
     OPEN = "open"
     """Some of its pods are bound."""
     PLACED = "placed"
-    """As many of its pods are bound as must run together, or were, and no pod has come in place of one that is gone."""
+    """All pods that must run together are bound, or were bound, and no further pod has come since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 Rules of this file
 - Pure, and fit for any thread. The judge is the one of filter.
-- A pod fits only if the node admits it in every state that it can be in. If no state of a node is known, one pod fits.
+- A pod fits only if the node admits it in every state that the node can be in. If no state of a node is known, one pod
+  fits.
 - A node's totals limit the pods as well, as far as they are known.
 """
 

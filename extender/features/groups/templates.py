@@ -1,7 +1,7 @@
 """The pods that the objects of groups make, by role: a JobSet, a job of Kubeflow or Volcano, and others.
 
-So the first pod of a group that comes is planned with the others as they will be. A template that cannot be read is
-left out: its pods count as copies of those that came.
+With templates, the first pod of a group is planned together with the pods that will come. A template that cannot be
+read is left out: its pods count as copies of those that came.
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,8 @@ pods, which keeps 12,500 of them by default.
 
 Rules of this file
 - Only pods whose status says that the kubelet's CPU, memory, device or topology manager refused them, that belong to a
-  controller of `REPLACED_BY`, and that are not being deleted. Other controllers, such as that of a Job, may count their
-  failed pods or take a missing one for an error.
+  controller of `REPLACED_BY`, and that are not being deleted. Other controllers, such as that of a Job, may count
+  failed pods, or treat a missing pod as an error.
 - A pod must have been seen as failed for `janitor_after_seconds`. A restart of this process counts anew.
 - At most `janitor_per_minute` pods are deleted, each under the precondition of its UID.
 - With `dry-run` nothing is sent: the log and a metric say which pods would be deleted.

@@ -106,7 +106,7 @@ class PodEvents(LeaderTask):
         return text.encode()[:MAX_BYTES].decode(errors="ignore")
 
     def _kept_nodes(self, pod: Pod) -> Collection[str] | None:
-        """The nodes that filter may refuse whatever the pod requests. None: all of them."""
+        """The nodes that filter may refuse whatever the pod requests; None: every node."""
         kept: set[str] = set()
         known = self.service.known.pods.get(pod.uid)
         for objector in self.service.scheduling.objectors:

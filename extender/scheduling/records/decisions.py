@@ -3,8 +3,9 @@
 Rules of this file
 - Noting a call costs little: it keeps the snapshot and the different judgements of the answer, and the names packed
   into one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
-- Bounded by the number of calls and of candidates in all calls. A pod counts as one for each `NAME_BYTES` of it.
-  When the log is full, the namespace with the most calls loses its oldest one, so it cannot displace those of others.
+- Bounded by the number of calls and of candidates in all calls. A pod counts as one candidate for each `NAME_BYTES` of
+  its size. When the log is full, the namespace with the most calls loses its oldest one, so it cannot displace those of
+  others.
 - Classes that no node has any longer keep memory alive that their nodes decide about. Where that is more than
   `MAX_RETIRED_BYTES`, the oldest calls lose kubelets and states: their judgements stay, and are no longer replayed.
 - Classes are immutable and hold the state of that moment, so an explanation replays the past as it was.
