@@ -12,7 +12,7 @@ class RecentBytes(Generic[K, V]):
     """The results for the keys that were used last. Together they have at most *most_bytes*, as *size_of* counts.
 
     A result larger than a `PARTS`-th of that is not kept. Any thread may call it. There are two halves: when the newer
-    one is full, the older one goes.
+    half is full, the older half is dropped.
     """
 
     def __init__(self, most_bytes: int, size_of: Callable[[K, V], int]) -> None:

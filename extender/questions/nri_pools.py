@@ -2,7 +2,7 @@
 
 Rules of this file
 - The root is first, and every pool comes before those inside it.
-- From grants everything is known. Counts alone leave some fields None: no value is guessed.
+- With grants every field is known. With counts alone some fields are None: no value is guessed.
 - `free_bytes` is what the policy counts. Memory that is booked on NUMA nodes in and outside the pool is not subtracted
   (`pkg/resmgr/lib/memory/zones.go` zoneFree). `left_bytes` is at most what the pools around have left.
 """
@@ -261,7 +261,7 @@ def _counted_room(pool: PoolCounts, above: PoolView | None, *, grants: bool) -> 
 def numa_room_of(state: ManagerState) -> dict[int, tuple[int, int]]:
     """What one container can still get on each NUMA node: (whole CPUs, bytes of memory).
 
-    Empty without the policy. Both are at most what every pool around the node has left.
+    Empty without the policy. Neither amount is more than what every pool around the NUMA node has left.
     """
     if (granted := grants_of(state)) is None:
         return {}

@@ -166,7 +166,7 @@ class PlacementPlan:
     ) -> tuple[Admitted | None, PodAlignment | None]:
         """Put the pod on a node. None if not enough is known about the node to compute its placement.
 
-        Where the grants of the NRI policy are not known, the kubelet alone does not decide where the pod is.
+        None as well where the grants of the NRI policy are not known: the kubelet alone does not decide the placement.
         """
         node = self._nodes[position]
         kubelet, around = node.subject.kubelet, node.subject.around

@@ -22,7 +22,7 @@ from extender.scheduling.node_totals import add, format_milli, pod_requests, sho
 from extender.wire.workloads import PodWorkload
 
 POLICY_REFUSES: Final = "the NRI policy refuses it"
-"""Begins the reason of a resize that the kubelet would carry out, and the policy does not."""
+"""The start of the reason if the kubelet would carry out a resize and the NRI policy would not."""
 
 
 class ResizeError(ValueError):
@@ -42,7 +42,7 @@ class ResizeAnswer:
     cpus_now: int
     """Exclusive CPUs of the container, raw bits; 0: it runs in the shared pool."""
     granted: Grant | None
-    """What the NRI policy grants the container after the resize; None: it refuses it, or does not run."""
+    """What the NRI policy grants the container after the resize; None: the policy refuses it, or does not run."""
     shared_cpus: int
     """The shared pool, raw bits; 0: the CPU manager has no pools."""
     own_node: NodeWhatIf
@@ -111,7 +111,7 @@ def _cpus_of(state: ManagerState, uid: str, container: str) -> int:
 def _by_policy(state: NriState, pod: NodePod, after: PodWorkload, container: str) -> NriOutcome | None:
     """What the policy makes of the resize: it releases the grant, and places the container again in the same pool.
 
-    None if it has no grant for the container.
+    None if the policy has no grant for the container.
     """
     books = state.node.books
     mine = [i for i in books.grants if (books.containers[i].pod_id, books.containers[i].name) == (pod.uid, container)]

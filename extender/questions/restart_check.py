@@ -4,11 +4,10 @@ Rules of this file
 - The pods are admitted again in the order of the kubelet: static pods, then older pods first. Where that order is not
   known and pods are allocated anew, several orders are tried, and a pod that fails in some of them "may fail".
 - A node that can be in several states is replayed in each of them. A pod that fails in some of them "may fail".
-- If a state file is refused, the kubelet does not start. The results are then those after the file was deleted while
-  the pods run.
+- If a state file is refused, the kubelet does not start. The results then assume that the file was deleted while the
+  pods ran.
 - The kubelet's check of totals (`OutOfcpu`) is made if the requests of all pods are known.
-- Terminating pods end anyway, and have no result. They may be admitted again before the others, or be gone by then:
-  both are tried.
+- Terminating pods have no result. They may be admitted again before the others, or be gone by then: both are tried.
 - A pod is "kept" if the containers that go on running keep what they hold. Ordinary init containers are over. A kubelet
   that admits the pod again gives them new memory, which nothing uses.
 """
@@ -58,7 +57,8 @@ class RestartedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartedNode:
-    """`config_error`: the kubelet starts with no state. `pods`: in the order of their admission; empty with an error.
+    """`config_error`: why the kubelet does not start, whatever its state files are. `pods`: in the order of their
+    admission; empty with an error.
 
     `is_known` False: not enough is known about the node.
     """

@@ -149,7 +149,7 @@ def _devices(search: _ReplayCounter, pod: Pod, container: Container) -> Iterator
 def _smaller(
     search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[FreeRoom]
 ) -> Iterator[NearestRequest]:
-    """Less of everything: what one NUMA node has, starting with the one with most CPUs."""
+    """The pod with what one NUMA node has of every resource, starting with the NUMA node with most CPUs."""
     for room in sorted(rooms, key=lambda r: r.cpus, reverse=True)[:_NEAR]:
         free = {"cpu": room.cpus, **room.memory, **room.devices}
         wanted = {name: milli for name, milli in container.limits_milli.items() if name in free}

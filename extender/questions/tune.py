@@ -79,11 +79,11 @@ FIELDS: Final[Mapping[str, tuple[object, ...]]] = {
 }
 """What is varied; options by name, empty: none. `reservedSystemCPUs`: where as many reserved CPUs as now are."""
 MAX_SAMPLES: Final = 4
-"""How many of equal nodes get an order of their own. The others count as these do."""
+"""How many of a group of equal nodes are replayed, each in its own order. The other nodes count like these."""
 MAX_REPLAYS: Final = 260_000
 """Pods that are replayed for one question: 1,160 pods under 32 configurations in `ORDERS` orders."""
 FIRST_SHARE, SEARCH_SHARE = 0.3, 0.5
-"""The share of the time after which no further node is replayed at all, and no configuration."""
+"""The shares of the time after which no further node is replayed, and no further configuration."""
 MAX_CHOICES: Final = 4
 """How many random choices of devices are followed for one pod."""
 _WITH_POLICY: Final = {"topologyManagerScope", "topologyManagerPolicyOptions"}
@@ -114,7 +114,7 @@ class _EqualNodes:
         return self.nodes * (self.subject.kubelet.machine.all_cpus & ~self.subject.kubelet.reserved_cpus).bit_count()
 
     def samples(self) -> Iterator[int]:
-        """For how many nodes each sample stands. One sample is enough where all pods have one shape."""
+        """The number of nodes that each sample stands for. One sample is enough if all pods have one shape."""
         count = min(self.nodes, MAX_SAMPLES) if len({pod.shape for pod, _ in self.pods}) > 1 else 1
         return (self.nodes // count + (number < self.nodes % count) for number in range(count))
 
@@ -214,7 +214,7 @@ class Tune:
     def spread(self, tuned: Tuned, measure: str = "admitted") -> tuple[int, int]:
         """The range in which a measure is in 19 of 20 orders of arrival: a prediction interval.
 
-        It has the variance of one more order, and that of the mean; the degrees of freedom are those of Satterthwaite.
+        It adds the variance of one more order and the variance of the mean. The degrees of freedom are Satterthwaite's.
         With fewer than `ORDERS` orders, because the time was over, any number is in it.
         """
         mean = fmean(getattr(trial.measures, measure) for trial in tuned.trials)

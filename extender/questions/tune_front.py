@@ -19,7 +19,8 @@ from extender.replay.alignment import Alignment
 Change = tuple[tuple[str, str], ...]
 """Field and value; empty: nothing is changed."""
 ORDERS: Final = 7
-"""Orders of arrival for every configuration. A search that ended early has fewer of the present one, and no other one.
+"""Orders of arrival for every configuration. A search that ended early has fewer orders, and only of the present
+configuration.
 
 Where a share p of all orders differs, n orders are all equal and the next one differs with probability p(1-p)^n. From 7
 orders on this is below 1/20 for every p. So 7 equal orders may state a range of one number, and 3 may not.
@@ -70,8 +71,8 @@ class Measures(NamedTuple):
 class Guarantee(NamedTuple):
     """What a node's kubelet guarantees its pods. Larger is more.
 
-    `policy`: 2: no container, or pod, is on several NUMA nodes; 1: none that fits on one; 0: nothing. `is_for_pods`:
-    containers of a pod are together. `has_memory`: memory is counted too.
+    `policy`: 2: no container, or pod, is on several NUMA nodes; 1: only those that do not fit on one are; 0: nothing.
+    `is_for_pods`: containers of a pod are together. `has_memory`: memory is counted too.
     """
 
     policy: int
@@ -79,7 +80,7 @@ class Guarantee(NamedTuple):
     has_memory: bool
 
     def is_weaker(self, than: "Guarantee") -> bool:
-        """Whether it is less in any part."""
+        """Whether this guarantees less than *than* in any part."""
         return any(mine < other for mine, other in zip(self, than, strict=True))
 
 
@@ -114,7 +115,7 @@ class Tuned:
 
 
 def front(found: Sequence[Tuned]) -> list[Tuned]:
-    """What no other one surpasses: those that keep the present guarantee first, then the best."""
+    """The configurations that no other one surpasses: those that keep the present guarantee first, then the best."""
     kept = [each for each in found if not any(_surpasses(other, each) for other in found)]
     return sorted(kept, key=lambda each: (each.is_weaker(found[0]), [-value for value in each.rank]))
 

@@ -51,9 +51,9 @@ class NodeWhatIf:
 
     `verdict` None: not enough is known about the node. `admitted_as` is the alignment of an admitted pod, even if the
     node does not pass for another reason; None if it is refused. `judgement` is what filter uses, `score` what
-    prioritize would return among the nodes in question; None if the node does not pass. `first_fault`: the first
-    failure, in a sentence; empty if the pod is admitted as it demands. `claim_alignment`: None if the pod has no
-    claims, or the devices of the node are not known.
+    prioritize would return if the nodes of the question were its candidates; None if the node does not pass.
+    `first_fault`: the first failure, in a sentence; empty if the pod is admitted as it demands. `claim_alignment`: None
+    if the pod has no claims, or the devices of the node are not known.
     """
 
     subject: Subject

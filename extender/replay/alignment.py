@@ -69,7 +69,7 @@ class PodAlignment:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One resource that counts: the NUMA nodes it is on, and those of which each has all of it."""
+    """One resource that counts: all NUMA nodes that it is on, and the NUMA nodes that each have all of it."""
 
     on: int
     whole_on: int
@@ -110,7 +110,7 @@ def _parts(placement: Placement, machine: Machine, devices: Devices) -> list[_Pa
 
 
 def _at_once(numa: int) -> _Part:
-    """A part that is on one node only if it is on no other."""
+    """A part, such as CPUs, that is only aligned if it is on one NUMA node."""
     return _Part(numa, numa if numa.bit_count() == 1 else 0)
 
 

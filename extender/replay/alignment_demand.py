@@ -1,7 +1,7 @@
 """The alignment that a pod demands by its annotations, or its namespace by its labels, whatever the policy of the node.
 
-No kubelet reads a demand; `replay.demands` says whether a replayed placement meets it. A pod without one has
-`NO_DEMAND`, which callers compare with before they ask anything of it.
+No kubelet reads a demand; `replay.demands` says whether a replayed placement meets it. A pod without a demand has
+`NO_DEMAND`, and callers test for it first.
 """
 
 from collections.abc import Collection
@@ -87,7 +87,7 @@ class Demand(NamedTuple):
 
     @property
     def parts(self) -> list[ContainerDemand]:
-        """What is demanded for containers of which nothing is said, and for each of the others."""
+        """What is demanded for containers without keys of their own, and for each container that has some."""
         return [self.of(), *(self.of(name) for name, _ in self.containers)]
 
     def of(self, container: str = "") -> ContainerDemand:
@@ -107,7 +107,7 @@ class Demand(NamedTuple):
         return any(name == container for name, _ in self.containers)
 
     def with_preferences(self) -> "Demand":
-        """The demand with one NUMA node where that is preferred."""
+        """The demand in which one NUMA node is required where it was preferred."""
 
         def sharper(alignment: AlignmentDemand | None) -> AlignmentDemand | None:
             return AlignmentDemand.SINGLE_NUMA_NODE if alignment is AlignmentDemand.PREFERRED else alignment
@@ -116,7 +116,7 @@ class Demand(NamedTuple):
         return self._replace(alignment=sharper(self.alignment), containers=containers)
 
     def or_default(self, default: "Demand", names: Collection[str]) -> "Demand":
-        """This demand; what it leaves open is taken from *default*. *names*: the names of the pod's containers."""
+        """This demand, with *default* for the parts that it leaves open. *names*: the names of the pod's containers."""
         own, other = dict(self.containers), dict(default.containers)
         containers = {
             name: own.get(name, NOTHING_SAID).or_default(other.get(name, NOTHING_SAID))

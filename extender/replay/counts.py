@@ -16,7 +16,7 @@ from extender.nri.counts import NriCounts
 class ZoneCounts:
     """What is available on one NUMA node, or on one group of nodes with devices in common.
 
-    `cpus`: exclusive CPUs, None if unknown. `devices`: by resource; one that is missing has none here.
+    `cpus`: exclusive CPUs, None if unknown. `devices`: by resource; a resource that is missing has no device here.
     """
 
     numa: tuple[int, ...]

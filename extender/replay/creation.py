@@ -4,7 +4,7 @@ The kubelet does not know of the policy. A container that the policy refuses sta
 kubelet tries to create it for ever (`kuberuntime_manager.go` doBackOff knows only containers that existed).
 
 This file joins the two: `NriRuntime` is the policy as the kubelet's replay asks it (`kubelet.RuntimePolicy`), and
-`policy_of`, `grants_of` and `placed_by` find what the kubelet's values carry along of it.
+`policy_of`, `grants_of` and `placed_by` find the policy's part in the values of the kubelet's replay.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ SPEED_SELECT: Final = "a CPU class prefers CPUs by the state of Intel Speed Sele
 _NEVER: Final = frozenset(
     {NriRefusal.SLICE, NriRefusal.FRACTION, NriRefusal.OFFER, NriRefusal.AFFINITY, NriRefusal.REQUEST}
 )
-"""Refusals that are final if an empty node has them: no pool has more than the root of an empty node."""
+"""Refusals that are final if even an empty node gives them: no pool has more than the root of an empty node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

@@ -11,12 +11,12 @@ The definition:
 - Where the NRI topology-aware policy runs, the exclusive CPUs that it grants count as well, and the memory that it pins
   with them. It and the kubelet both set the container's CPUs, so both placements together have to meet the demand.
 - Named resources: only these of a container have to be together. Named memory has to be pinned.
-- A container with keys of its own is checked by them, and by itself.
+- A container with keys of its own is checked alone, by these keys.
 - `no-remote-memory`: the memory of each container with exclusive CPUs is pinned, to all NUMA nodes of these CPUs and to
   no others. Where no container has exclusive CPUs, some memory is pinned.
 - Devices that DRA drivers have allocated count like those of plugins, and CPUs that the driver for CPUs has allocated
   like exclusive CPUs.
-- Where a machine has only one NUMA node, or one socket, every placement meets the demand for it.
+- On a machine with only one NUMA node, or socket, every placement meets the demand for one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -85,7 +85,7 @@ class Held(NamedTuple):
         return reduce(or_, (*self.memory, *(local for _, local in self.devices)), self.cpus)
 
     def of(self, resources: tuple[str, ...] | None) -> "Held":
-        """What it has of these resources; None: all of it."""
+        """What the container has of these resources; None: everything that it has."""
         if resources is None:
             return self
         return Held(
@@ -158,7 +158,7 @@ def broken_by(
 
 
 def broken_by_claims(demand: Demand, machine: Machine, request: PodRequest) -> BrokenDemand | None:
-    """How a pod breaks *demand* that gets only what DRA drivers have allocated to it; None if it does not."""
+    """How a pod that gets only devices of DRA drivers breaks *demand*; None if it does not."""
     claimed = claimed_of(request)
     held = {c.name: with_claimed(machine, NOTHING_HELD, claimed.get(c.name, ())) for c in request.containers}
     return broken_by(demand, machine, request, held)
@@ -191,8 +191,8 @@ class _Needs(NamedTuple):
 class _CheckedPart(NamedTuple):
     """A container for which something is to be checked; `name` None: what the pod has for several containers.
 
-    `covered`: what it holds of the resources that must be together; `held`: all of it. `together`: whether it is
-    checked with the others in scope `pod`.
+    `covered`: what it holds of the resources that must be together; `held`: all that it holds. `together`: whether it
+    is checked with the others in scope `pod`.
     """
 
     name: str | None
@@ -203,7 +203,7 @@ class _CheckedPart(NamedTuple):
     together: bool
 
     def wants(self, resource: str) -> bool:
-        """Whether the container must get the resource on NUMA nodes if it could."""
+        """Whether the container must get the resource on NUMA nodes, if it is eligible for it."""
         return self.needs.local_memory or self.want.resources is None or resource in self.want.resources
 
 

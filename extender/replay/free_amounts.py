@@ -143,7 +143,7 @@ class DeviceInventory:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class NodeHardware:
-    """What is equal for nodes of one layout with equal devices, whatever is free; memory sizes are left aside.
+    """What nodes of one layout with equal devices have in common, whatever is free, without memory sizes.
 
     Compared by identity: equal hardware is one object as long as something refers to it, or `hardware_of` has it.
     """
@@ -159,7 +159,7 @@ class NodeHardware:
     def closest(self, able: int) -> int:
         """The NUMA node of *able* that becomes the affinity. With distances: the one closest to itself.
 
-        *able*: a raw mask; none and `ANYWHERE` stay what they are.
+        *able*: a raw mask; 0 and `ANYWHERE` are returned unchanged.
         """
         layout = self.layout
         if able & (able - 1) == 0 or able == ANYWHERE:
@@ -175,7 +175,7 @@ class NodeHardware:
 
 
 _MANY_KINDS: Final = 64
-"""Kinds of cores and devices. Hardware of fewer is remembered, for amounts that are computed one after another."""
+"""Hardware with fewer kinds of cores and devices than this is cached, for amounts computed one after another."""
 _HARDWARE: Final = Shared[tuple[Layout, tuple[DeviceInventory, ...]], NodeHardware]()
 
 

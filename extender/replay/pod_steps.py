@@ -1,6 +1,6 @@
 """The merges of a pod's admission, in the order in which the kubelet's providers are asked.
 
-Where free amounts decide an admission, only these and the amounts matter. `cluster.free_table` has the rest.
+Where free amounts decide an admission, only these merges and the amounts matter. `cluster.free_table` has the rest.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class PodSteps:
 
     def __init__(self, pod: PodRequest) -> None:
         self.by_container: Final = _steps_by_container(pod)
-        """The steps in scope container. They say in scope pod as well what the pod takes."""
+        """The steps in scope container. In scope pod they also say what the pod takes."""
         self._by_pod = _steps_by_pod(pod, self.by_container)
         self._cpus_of_containers = tuple(c.cpus for c in pod.containers)
         self.cpus = sum(self._cpus_of_containers)

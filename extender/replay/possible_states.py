@@ -5,7 +5,7 @@ Admission follows all of them, at most `MAX_STATES`.
 Rules of this file
 - A verdict is certain only if all states give it. Otherwise every outcome is `possible`.
 - Outcomes that no later pod can distinguish count once.
-- All states share one budget. If it is used up in the first state, or its time is over, that is the only outcome. If
+- All states share one budget. If it is used up in the first state, or the time is over, the only outcome says so. If
   the steps end in a later state, the outcomes of the states before it count, and the verdict is undecided.
 - `PossibleStates` is a value: every method returns a new one. Equal states count once, and the first one is the most
   likely. `complete` False means that there are more states. No method makes it True again.
@@ -87,8 +87,8 @@ def together(admissions: Sequence[Outcome]) -> tuple[Outcome, ...]:
 class PossibleStates:
     """`states`: empty if no verdict is possible. `complete`: whether these are all states.
 
-    `contradictory`: the report that they rest on contradicts itself; `complete` is False then. `changing`: they are
-    being computed, and this is only the state of the last report; so it is then, too.
+    `contradictory`: the report that they rest on contradicts itself; `complete` is False then. `changing`: the states
+    are being computed, and this is only the state of the last report; `complete` is False.
 
     `in_turn`: the NRI topology-aware policy has yet to place containers of other pods. It may create them after
     containers of the next pod, so a verdict on that pod is never more than possible.

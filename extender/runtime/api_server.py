@@ -37,8 +37,8 @@ async def connected(
 ) -> AsyncIterator[None]:
     """Runs everything that needs the API server while the context lasts.
 
-    Each part gets the parts that it depends on as arguments. So there is no binder without a leadership, and no
-    leadership without a client.
+    Each part gets the parts that it depends on as arguments. So a binder needs a leadership, and a leadership needs a
+    client.
 
     Raises:
         ClientConfigError: there is no usable configuration for the API server.

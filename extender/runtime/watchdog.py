@@ -31,7 +31,7 @@ LATE_SECONDS: Final = 0.5
 
 
 class Blamed(NamedTuple):
-    """For what the event loop works: names, "" where there is none. `place`: the function, for people."""
+    """The node and the pod that the event loop works for, "" if there is none. `place`: the function, for people."""
 
     node: str
     pod: str

@@ -76,8 +76,8 @@ class CachedJudge:
     """Judges pods on nodes of *cluster* with *judge*.
 
     *late_nodes*: what happens to nodes that were not judged in time. *clock*: seconds of the clock of all deadlines.
-    *cpu_clock*: seconds of CPU time of the thread that calls it. *ranking*: gives the same judgements with the merits
-    of the strategy; None: this one does.
+    *cpu_clock*: seconds of CPU time of the thread that calls it. *ranking*: the judge that adds the merits of the
+    strategy; None: *judge* adds them.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class CachedJudge:
     ) -> None:
         """Judge those of *classes* that have no judgement yet. `entry.judgements` then has those judged in time.
 
-        Of the others, `entry.shares` has those that were tried. *is_any_feasible*: a node of another class is. After a
-        long call, pods of the namespace get no last shares for some time, as if it were so.
+        `entry.shares` has the other classes that were tried. *is_any_feasible*: a node of another class is feasible.
+        After a long call, pods of the namespace get no last shares for some time, as if that were True.
         """
         namespace, began = entry.shape.pod.namespace, self._clock()
         is_any_feasible |= began < self._resting.get(namespace, began)
@@ -171,7 +171,7 @@ class CachedJudge:
     ) -> Judgements:
         """A judgement for each of *classes*; see `LateNodes` for those that were not in time.
 
-        *is_any_feasible*: another node of the call is.
+        *is_any_feasible*: another node of the call is feasible.
 
         Raises:
             NotReadyError: classes had no turn before *deadline*, and their nodes are neither refused nor passed.

@@ -6,7 +6,7 @@ Rules of this file
 - A pod that requests nothing that a manager aligns is never refused, whatever is known of a node, unless it demands
   alignment: see `judgement`.
 - A replay that ends without a verdict, or fails, makes its own class unknown and no other.
-- If a replay ends before all random choices were tried, and one of the others could change the result, the result is
+- If a replay ends before all random choices were tried, and an untried one could change the result, the result is
   POSSIBLE.
 - A class is judged by full replays in every state that its nodes can be in. Classes with equal keys (`free_table`) get
   the judgement of one of them.
@@ -65,7 +65,7 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
 
 
 def follows_from_key(judge: BoundedJudge, shape: PodShape, node_class: NodeClass, judgement: Judgement) -> bool:
-    """Whether this judgement of the class, which has a key, is that of all with the same kubelet, traits and key.
+    """Whether all classes with the same kubelet, traits and key as this one get this judgement.
 
     *shape*: of a pod that no node holds anything of.
     """
@@ -219,7 +219,7 @@ def _why_not_certain(possible: PossibleStates) -> RefusalReason:
 
 
 def _follows_but_for_merit(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> bool:
-    """Whether all else that the judgement says of the class is so for all with the same kubelet, traits and key.
+    """Whether all classes with the same kubelet, traits and key get this judgement, except for its merit.
 
     A key has no message of a refusal, and in several states two messages with unlike amounts count as two answers.
     """
@@ -237,7 +237,7 @@ def _follows_but_for_merit(shape: PodShape, node_class: NodeClass, judgement: Ju
 class _Verdicts(NamedTuple):
     """The verdicts on one class.
 
-    `refusal`: why the likeliest of the states that refuse the pod does so; None if none does.
+    `refusal`: why the likeliest state of those that refuse the pod refuses it; None if every state admits it.
 
     `merits`: one for each admission. `is_open`: an outcome that was not tried may be another verdict. `unmet`: the
     refusal by the pod's demand for alignment if the kubelet admits the pod. `misses`: an outcome is not what the pod
@@ -268,7 +268,7 @@ def _with_demand(shape: PodShape, node_class: NodeClass, judgement: Judgement) -
 def _unless_hidden(
     judgement: Judgement, shape: PodShape, node_class: NodeClass, policy: UncertaintyPolicy
 ) -> Judgement:
-    """The judgement; where the kubelet admits the pod and the grants of the NRI policy are not known: what is known."""
+    """The judgement, or what is known where the kubelet admits the pod and the NRI policy's grants are hidden."""
     if Provider.RUNTIME not in node_class.hidden or judgement.refusal is not None or node_class.score_only:
         return judgement
     if node_class.pools is not None and node_class.kubelet is not None and policy.degraded is Action.REPLAY:

@@ -1,4 +1,4 @@
-"""What a judge is asked and what it says, as values: pod shapes and judgements, uncertain nodes, demands for alignment.
+"""The values of judging: pod shapes and judgements, what happens to uncertain nodes, and demands for alignment.
 
 Rules of this file
 - A pod with a required demand gets a node only where a replay shows that the demand is met. So nodes of which nothing,
@@ -102,8 +102,8 @@ class UncertaintyPolicy:
     node if any possible outcome is a refusal. `degraded`: only counts per NUMA node are known; REPLAY refuses the node
     where they prove that its kubelet must refuse the pod. `newer`: the kubelet is newer than the newest known one;
     REPLAY judges the node by the rules of the newest known one, PASS scores it by them and never refuses it.
-    `annotations`: the pod has an annotation of the NRI topology-aware policy with a fault, so that it has no effect,
-    and the policy runs on the node (PASS or REFUSE).
+    `annotations`: the pod has a faulty annotation of the NRI topology-aware policy, which is then ignored, and the
+    policy runs on the node (PASS or REFUSE).
     """
 
     unknown: Action = Action.PASS
@@ -172,7 +172,7 @@ REASONS: Final[Mapping[Breach, RefusalReason]] = {
 def refusal_by_demand(
     demand: Demand, kubelet: Kubelet, request: PodRequest, outcomes: Sequence[Outcome], *, each_must: bool
 ) -> RefusalReason | None:
-    """Why the node is refused although its kubelet may admit the pod; None if it is not.
+    """Why the node is refused although its kubelet may admit the pod; None if it is not refused.
 
     *each_must*: whether every possible outcome must meet the demand, or one of them.
     """

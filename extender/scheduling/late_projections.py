@@ -1,4 +1,4 @@
-"""The projections that the event loop does not wait for: of nodes of which much is in flight, or much is reported.
+"""The projections that the event loop does not wait for: those of nodes with many pods in flight, or large reports.
 
 Rules of this file
 - One projection at a time, in another thread. Each has a limit of its own (`cluster.steps`).
@@ -39,7 +39,7 @@ class LateProjections:
     def __init__(self, cluster: NodeStore, *, offload: Offload, metrics: LateMetrics) -> None:
         self._cluster, self._offload, self._metrics = cluster, offload, metrics
         self._wanted: dict[str, asyncio.Event] = {}
-        """Changing nodes. The event is set when the node is no longer changing, or cannot be helped."""
+        """Changing nodes. The event is set when the node is no longer changing, or its projection was given up."""
         self._turns: BoundedMap[str, int] = BoundedMap(_REMEMBERED)
         """The steps up to which each node has had its share."""
         self._now = 0

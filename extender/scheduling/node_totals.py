@@ -29,8 +29,8 @@ Milli = Mapping[str, int]
 ALIGNED: Final = "numa-extender/aligned"
 """A resource that marks pods which must not be bound without the extender (`managedResources` of kube-scheduler).
 
-No node has it. kube-scheduler does not count it (`ignoredByScheduler`); the kubelet takes extended resources that the
-node lacks out of the pod before it admits it (`lifecycle/predicate.go` removeMissingExtendedResources).
+No node has this resource. kube-scheduler does not count it (`ignoredByScheduler`), and before admission the kubelet
+removes extended resources that the node lacks from the pod (`lifecycle/predicate.go` removeMissingExtendedResources).
 """
 
 
@@ -157,7 +157,7 @@ class _Shortage(NamedTuple):
     since: float
 
     def has_same_totals(self, other: Self) -> bool:
-        """Whether nothing has become known of the node since then.
+        """Whether the node's totals are the same as then, and the pods on it as well.
 
         Equal sums do not show this: another pod can request as much as one that ended.
         """

@@ -5,8 +5,8 @@ lists them. The methods have the names of the stages of kube-scheduler's framewo
 
 Rules of this file
 - Filter calls `filter` of each objector with the result of the ones before it. An objector only takes nodes away, or
-  gives back a node that was refused for a reason which this feature knows better. Most have nothing to object for at
-  most times, and are then not called (`grounds`).
+  gives back a node that was refused for a reason which this feature knows better. An objector without grounds
+  (`grounds`) is not called.
 - Prioritize calls `score` of each objector with the scores of the ones before it.
 - Bind calls `pre_bind` and then `permit` of each objector before it judges the node, and `reserve` directly before the
   room is reserved, with nothing awaited in between. Each attempt ends with `post_bind`, whatever its outcome is.
@@ -61,7 +61,7 @@ def avoid(filtered: Filtered, names: Collection[str], reason: RefusalReason = Re
 
 
 def without(filtered: Filtered, names: Collection[str], text: str) -> Filtered:
-    """*filtered* with the feasible nodes among *names* refused with the reason *text*; itself if there are none."""
+    """*filtered*, with those nodes of *names* refused that were feasible. *text*: the reason."""
     unwanted = frozenset(names)
     refused = {name: text for name in filtered.feasible if name in unwanted}
     if not refused:
@@ -198,7 +198,7 @@ class Objector:
         return None
 
     def reserve(self, _call: BindCall, /) -> NotBound | None:
-        """Why the room must not be reserved, because something has changed since `permit`; None if it may be."""
+        """What has changed since `permit`, so that the room must not be reserved; None if it may be reserved."""
         return None
 
     def post_bind(self, _call: BindCall, _outcome: BindOutcome, /) -> None:
@@ -218,5 +218,5 @@ class Objector:
 
 
 def refused_as(judgement: Judgement, before: Filtered, after: Filtered) -> Objection | None:
-    """The objection that made *after* of *before*: each node that it refuses has this judgement. None: no change."""
+    """The objection that turned *before* into *after*. Nodes that it refuses get this judgement. None: no change."""
     return None if after is before else Objection(after, dict.fromkeys(newly_refused(before, after), judgement))

@@ -102,7 +102,7 @@ _BY_REASON: Final[Mapping[StrEnum, tuple[RefusalReason, RefusalReason]]] = {
 
 
 def refusal_by_reason(reason: Reason | NriReason) -> RefusalReason:
-    """The reason for a verdict with this one, while waiting may change it."""
+    """The scheduler's reason for a kubelet's reason, if waiting may change the verdict."""
     return _BY_REASON[reason][0]
 
 

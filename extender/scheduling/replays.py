@@ -7,7 +7,7 @@ Rules of this file
 - Once a node is feasible, the call spends `LATER_STEPS` on second shares and begins no third one. What is left goes on
   with the next call, at the share where it stopped.
 - Steps stand for time. A class that twice used much more CPU time than its steps say has used up all of its shares.
-- Nodes need only one judgement (`Alike`) where what differs between their states does not matter to the pod.
+- Nodes whose states differ only in what does not matter to the pod need one judgement (`Alike`).
 - `judge_all` can run in any thread; `judge_quickly` is short enough for the event loop.
 """
 

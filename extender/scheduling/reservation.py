@@ -68,7 +68,7 @@ class Reservation:
 
     @property
     def is_safe(self) -> bool:
-        """After `reserve`: whether every pod in flight to the node is now known to be as certain as it was before."""
+        """After `reserve`: whether every pod in flight to the node is still as certain to be admitted as before."""
         return self._is_safe is None or self._is_safe()
 
     def send(self) -> None:

@@ -5,8 +5,8 @@ Rules of this file
 - The merits of one request are stretched over the whole range: best 10, worst 0, all equal 10.
 - Uncertain nodes score lower. A stale node gets half of its score. A node of which only counts are known gets half of
   the score of a node without merit. An unknown or refused node gets 0.
-- A node that admits the pod without aligning it gets 0 if another node aligns it. So does a node that would split a pod
-  that prefers one NUMA node, if another node would not.
+- A node that admits the pod without aligning it gets 0 if another node aligns it. A node that would split a pod that
+  prefers one NUMA node gets 0 as well, if another node would not split it.
 """
 
 from collections.abc import Iterable, Sequence

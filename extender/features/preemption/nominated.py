@@ -7,7 +7,7 @@ RBAC: `list`, `watch` on pods (all namespaces).
 
 Rules of this file
 - The judge is the one of filter; it judges states in which leaving pods are gone.
-- A pod waits for its nominated node only if that is certain to admit it once the leaving pods are gone.
+- A pod waits for its nominated node only if that node is certain to admit the pod once the leaving pods are gone.
 - A nominated pod's room is kept from pods of lower priority, and from those of equal priority that were nominated later
   or not at all; but only if the node would admit the nominated pod.
 """
@@ -48,7 +48,7 @@ class NominatedNode:
 
 
 def only_waits_for_leaving(judge: Judge, shape: PodShape, node: NominatedNode) -> bool:
-    """Whether pods are leaving the node, and it admits the pod in every state without them."""
+    """Whether pods are leaving the node, and the node admits the pod in every state without them."""
     return bool(node.leaving) and _admits(judge, shape, node.node_class, node.states_without_leaving)
 
 

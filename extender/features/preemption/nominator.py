@@ -34,7 +34,7 @@ MAX_NOMINATIONS: Final = 8
 MAX_NODES: Final = 64
 """How many nodes with nominated pods one filter call checks. Bind checks the chosen node in any case."""
 PROMISED: Final = Judgement(RefusalReason.PROMISED, Certainty.EXACT)
-"""In place of the judgement of nodes whose free room is reserved for nominated pods."""
+"""The judgement of nodes whose free room is reserved for nominated pods."""
 NOT_FREE: Final = NotBound(f"{RefusalReason.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
 
 
@@ -58,8 +58,8 @@ class Nominator(Objector):
     async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
         """The result with the pod's own node made feasible, and without nodes whose room others hold.
 
-        Its own node is the one where its binding is in doubt, because its room is reserved there already, or the one
-        that it is nominated to, if that only waits for pods to leave.
+        The pod's own node is the node where its binding is in doubt, because its room is reserved there already. It is
+        also the node that the pod is nominated to, if that node only waits for pods to leave.
         """
         known, pod = call.known, call.args.pod
         if known.in_doubt_on is not None and known.in_doubt_on in filtered.refused:

@@ -1,15 +1,16 @@
 """Which victims to evict on each candidate so that its kubelet admits the preemptor.
 
 Rules of this file
-- No victim has equal or higher priority, neither an added nor a proposed one. A pod that may not preempt gets no
+- Every victim, added or proposed, has a lower priority. A pod that may not preempt gets no
   victims.
 - Victims that the scheduler proposed stay: its own filters need them. Pods are only added.
 - A node is in the result only if the preemptor is admitted with every victim gone, by replay in every state that the
   node can be in. Nothing is concluded from other states, because admission is not monotone. Terminating pods are gone
-  in these states, and are never new victims. Pods of no lower priority that are nominated to the node have their room.
+  in these states, and are never new victims. Pods of the same or a higher priority that are nominated to the node have
+  their room.
 - The judge and its policy are those of filter. A node of which nothing is known is passed on unchanged or dropped.
 - Too few CPUs on the NUMA nodes prove without a replay that the kubelet refuses the pod (`CPUBound`), which saves most
-  replays of a search. More free CPUs prove nothing: what is not excluded is replayed.
+  replays of a search. Enough free CPUs prove nothing: such a node is replayed.
 - Work is bounded by `ReplayBudget`. A node for which nothing is left is dropped: evicting pods there might not help.
 """
 
@@ -107,7 +108,7 @@ class Preemptor:
     may_preempt: bool = True
 
     def outranks(self, pod: RunningPod) -> bool:
-        """Whether *pod* may be evicted for it."""
+        """Whether *pod* may be evicted for this preemptor."""
         return self.may_preempt and pod.priority < self.priority
 
 
@@ -139,7 +140,7 @@ class Veto(StrEnum):
     """Why a node is dropped."""
 
     PROTECTED_VICTIM = "protected_victim"
-    """A victim has no lower priority than the preemptor, or the preemptor may not preempt."""
+    """A victim's priority is not lower than the preemptor's, or the preemptor may not preempt."""
     UNKNOWN_VICTIM = "unknown_victim"
     """A victim does not run on the node."""
     REFUSED = "refused"

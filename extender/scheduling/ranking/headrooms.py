@@ -31,7 +31,7 @@ _ISQRT: Final = np.frompyfunc(isqrt, 1, 1)
 
 
 def greatest(values: Sequence[Amount]) -> Amount:
-    """The greatest value, of each node; 0 if there is none."""
+    """The greatest of the values, for each node; 0 without values."""
     return reduce(_greater, values, 0)
 
 

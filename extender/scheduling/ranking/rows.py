@@ -46,7 +46,7 @@ def rows_outcome(one: AdmissionOutcome, group: RowGroup, rows: Int64s) -> RowsOu
 
 
 def _has_all(one: AdmissionOutcome, group: RowGroup, resource: str, columns: Collection[int]) -> bool:
-    """Whether the columns of a resource have all that is free of it, and each NUMA node as strategies count it."""
+    """Whether the columns of a resource have all that is free of it, counted by NUMA node as strategies count it."""
     if resource == CPU:
         return not one.kubelet.cpu_options.full_pcpus_only
     kinds = [kind for each in group.hardware.devices if each.resource == resource for kind, _ in each.kinds]

@@ -117,7 +117,7 @@ def _free_shares(outcome: AdmissionOutcome, weights: Weights) -> list[tuple[int,
 WHOLE: Final = 1000
 """A part of 1."""
 LARGEST_FACTOR: Final = 10
-"""How much the largest aligned request counts against the fullness of the NUMA nodes that are used."""
+"""How many times more the largest aligned request counts than the fullness of the NUMA nodes that are used."""
 
 
 def least_fragmentation(outcome: AdmissionOutcome, weights: Weights) -> int:

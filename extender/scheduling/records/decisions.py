@@ -6,8 +6,8 @@ Rules of this file
 - Bounded by the number of calls and of candidates in all calls. A pod counts as one candidate for each `NAME_BYTES` of
   its size. When the log is full, the namespace with the most calls loses its oldest one, so it cannot displace those of
   others.
-- Classes that no node has any longer keep memory alive that their nodes decide about. Where that is more than
-  `MAX_RETIRED_BYTES`, the oldest calls lose kubelets and states: their judgements stay, and are no longer replayed.
+- Calls keep classes alive that no node has any longer, and nodes decide how large these are. Beyond `MAX_RETIRED_BYTES`
+  the oldest calls lose kubelets and states: their judgements stay, and can no longer be replayed.
 - Classes are immutable and hold the state of that moment, so an explanation replays the past as it was.
 """
 
@@ -58,7 +58,7 @@ class Call:
     `positions` in it. `instead`: judgements by name of candidates that did not get that of their class. `is_refused`:
     filter refused every candidate. `given`: the scores, one byte each, where they do not follow from the judgements;
     empty if they do. `place`: the only node that was offered of those that passed, because the pod has its place in a
-    group there; "": all were. `is_bare`: its classes have lost kubelets and states.
+    group there; "": all were. `is_bare`: the classes of the call have lost kubelets and states.
     """
 
     verb: str

@@ -177,12 +177,12 @@ def _compare(settled: SettledPod) -> Result:
 
 
 def _of_kubelet(held: Mapping[str, object]) -> dict[str, object]:
-    """Without grants of the NRI policy: other pods come and go between an admission and the creation of containers."""
+    """*held* without grants of the NRI policy: pods come and go between an admission and the creation of containers."""
     return {key: value for key, value in held.items() if not key.startswith("nri/")}
 
 
 def _comparable(settled: SettledPod, held: Mapping[str, object]) -> dict[str, object]:
-    """*held* without the memory of a pod with init containers, which release theirs so that the amounts change."""
+    """*held*, without memory if the pod has init containers: they release memory, so the amounts change."""
     shrinks = any(c.kind is not ContainerKind.APP for c in settled.pod.containers)
     return {key: value for key, value in held.items() if not (shrinks and key.startswith("memory/"))}
 

@@ -6,8 +6,8 @@ pile up on one node.
 
 Rules of this file
 - Only refusals of the kubelet's managers and of the NRI policy are noted.
-- A refusal of a pod that this service offered the node for counts for every pod of the shape, any other one for pods of
-  its namespace: whoever names a node in a pod's spec chooses which kubelet refuses it.
+- If this service offered the node, a refusal counts for every pod of the shape. Any other refusal counts for pods of
+  its namespace only, because whoever names a node in a pod's spec chooses which kubelet refuses it.
 - A refusal counts for `seconds`, from when the watch showed it; a new one counts anew.
 - Bounded: `MAX_KEPT` refusals of each of these two kinds; a shape counts as one for each `REFUSAL_BYTES`. The shape
   that was refused longest ago is dropped first.
@@ -43,7 +43,7 @@ class RecentRefusals:
         self._of_ours: Final = _Refusals()
         self._of_others: Final = _Refusals()
         self.kept: Final = ChainMap(self._of_ours.kept, self._of_others.kept)
-        """All that is kept, by what it counts for; for reading only."""
+        """All refusals that are kept, by the pods that they count for. For reading only."""
 
     def note(self, node_name: str, pod: Pod, reason: str, now: float, *, is_ours: bool) -> None:
         """The node's kubelet has refused the pod. *is_ours*: this service offered the node for it."""
