@@ -25,9 +25,8 @@ SETTLING_SECONDS = 20.0
 manager's reconciliation (every 10 s by default) releases what ended pods held."""
 SETTLING_LOOK_SECONDS = 1.0
 TORN_SECONDS = 5.0
-"""How long a state that contradicts itself is not published. The kubelet's writes of one allocation take
-milliseconds, on a slow disk a second. A contradiction that lasts longer has another cause, and is published with its
-problem."""
+"""How long a state that contradicts itself is not published. The kubelet's writes of one allocation take milliseconds,
+on a slow disk a second. A contradiction that lasts longer has another cause, and is published with its problem."""
 TORN_LOOK_SECONDS = 0.2
 
 
@@ -35,10 +34,9 @@ TORN_LOOK_SECONDS = 0.2
 class NodeSettings:
     """Where the node's files are, and values from options. None: read from the node.
 
-    `kubelet_api` None: configuration comes from files, and the version from `kubelet_version`.
-    `rules`: see `NodeReport`. `nri_config`: where the configuration of an NRI
-    topology-aware policy is; None: such a policy is known by its state file only. `nri_release`: the release of its
-    plugin.
+    `kubelet_api` None: configuration comes from files, and the version from `kubelet_version`. `rules`: see
+    `NodeReport`. `nri_config`: where the configuration of an NRI topology-aware policy is; None: such a policy is known
+    by its state file only. `nri_release`: the release of its plugin.
     """
 
     root: Path

@@ -2,9 +2,8 @@
 
 Rules of this file
 - Every source is optional. If one fails, only its own part of the report is missing, and there is a Problem.
-- The state files are read before and after podresources is called. The reply belongs to them only
-  if both readings are equal. The number of attempts is limited; if the files still change, the snapshot is published
-  with a Problem.
+- The state files are read before and after podresources is called. The reply belongs to them only if both readings are
+  equal. The number of attempts is limited; if the files still change, the snapshot is published with a Problem.
 - What the kubelet reads once at its start (machine, configuration) is cached, see `read_fixed`.
 """
 

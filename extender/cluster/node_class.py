@@ -49,8 +49,7 @@ class NodeClass:
     may then still prove refusals. `hidden`: the managers whose state is unknown. A pod that needs none of them still
     gets a correct verdict. `stale`: the last report or heartbeat is old. `score_only`: too many predictions for the
     kubelet were wrong, so these nodes are score-only. `awaited`: nothing is known yet, because this service has just
-    started. `pools`: what the NRI plugin publishes, where nothing else is
-    known of its policy.
+    started. `pools`: what the NRI plugin publishes, where nothing else is known of its policy.
     """
 
     id: int

@@ -131,7 +131,7 @@ class Rules:
 
     # Fixes that no known minor has, and that patch releases or vendors may carry: see `FIXES`.
     distribute_inside_hint: bool = False
-    """distribute-cpus-across-numa uses at least as many NUMA nodes as the hint has, where so many can be used."""
+    """distribute-cpus-across-numa uses at least as many NUMA nodes as the hint has, if that many can be used."""
     distribute_whole_groups: bool = False
     """distribute-cpus-across-numa counts what is left of a NUMA node in whole cores, so that it never hangs."""
     spread_by_topology: bool = False
@@ -204,7 +204,7 @@ FIXES: Final[Mapping[str, int]] = {
 }
 """Switches that are off in every known minor, and the pull request of kubernetes/kubernetes that each comes from.
 
-What they do is known from these requests and not from recorded answers.
+Their behaviour is known from these pull requests, not from recorded answers.
 """
 
 
@@ -219,7 +219,7 @@ def gate_enabled(gate: str, minor: int, gates: Mapping[str, bool]) -> bool:
 def gate_fault(gate: str, minor: int, *, is_on: bool) -> str | None:
     """The error with which a kubelet does not start because of one entry of `featureGates`; None: it starts.
 
-    Only gates that are known here are judged. Source: component-base/featuregate/feature_gate.go, setUnsafe.
+    Gates that this program does not know are not judged. Source: component-base/featuregate/feature_gate.go, setUnsafe.
     """
     minor = min(minor, NEWEST_MINOR)
     if minor < _GATE_SINCE.get(gate, 0) or minor >= _GATE_REMOVED_SINCE.get(gate, minor + 1):

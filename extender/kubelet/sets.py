@@ -178,7 +178,7 @@ class Universe:
 
 
 _SMALL: Final = 8
-"""A universe of up to this many ids has families of 32 bytes, and one of `MAX_NUMA_NODES` such of 8 KiB."""
+"""A universe of up to this many ids has families of 32 bytes. With `MAX_NUMA_NODES` ids a family has 8 KiB."""
 _FEW_KINDS: Final = 16
 
 
@@ -255,7 +255,7 @@ def touching_at_least(ids: tuple[int, ...], kinds: tuple[tuple[int, int], ...], 
 
 
 def _reaching(parts: Sequence[tuple[int, int]], ids: int, wanted: int) -> int:
-    """The family of the subsets whose parts, those that lie wholly in the subset, add up to *wanted* or more.
+    """The family of the subsets that wholly contain parts which add up to *wanted* or more.
 
     *parts*: (subset number, amount). The sums of all subsets are the fields of one long int: an id after the other,
     what a subset without it holds is added to the subset with it. A few operations on long ints for each id.

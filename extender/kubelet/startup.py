@@ -213,7 +213,7 @@ def _start_cpu_options(
 
 
 def _reserved_cpus(machine: Machine, config: KubeletConfig, assignment: Assignment, budget: Budget) -> int:
-    """The reserved CPUs: the explicit list, or as many as the reservation rounds up to, chosen as for any request.
+    """The reserved CPUs: the explicit list, or the reservation rounded up to whole CPUs, chosen as for any request.
 
     Source: cm/cpumanager/cpu_manager.go NewManager, policy_static.go NewStaticPolicy.
     """

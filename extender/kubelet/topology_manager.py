@@ -46,7 +46,7 @@ def decide(
 ) -> Decision:
     """Merge the hints of all resources that have a preference and apply the policy's admit rule.
 
-    Only with *shows_refused* is the mask of a hint that is not admitted the kubelet's. Nothing in an admission depends
+    The mask of a hint that is not admitted is the kubelet's only with *shows_refused*. Nothing in an admission depends
     on that mask, and it takes most of the time of a merge. Policy none never calls this: it takes no hints.
     """
     if policy is TopologyPolicy.SINGLE_NUMA_NODE:
@@ -227,7 +227,7 @@ def _told(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Iterator[Hin
 
 
 def _merge_refusal(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Refusal:
-    """The TopologyAffinityError, with the first resource that could not be preferred even alone.
+    """The TopologyAffinityError. It names the first resource that could not be preferred even alone.
 
     If each could be preferred alone but not together, the refusal names the Topology Manager and no resource.
     """

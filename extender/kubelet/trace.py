@@ -80,7 +80,7 @@ class RecordingTrace(Trace):
 
 
 class RefusedHints(RecordingTrace):
-    """Keeps the hints of the merge that is refused, if one is."""
+    """Keeps the hints of the refused merge, if a merge is refused."""
 
     __slots__ = ()
     listening = False

@@ -20,7 +20,7 @@ class Certainty(StrEnum):
     ASSUMED = "assumed"
     """The kubelet is newer than the newest known, and is assumed to behave as that one."""
     POSSIBLE = "possible"
-    """The outcome depends on the kubelet's random choices, of which there may be more than were tried."""
+    """The outcome depends on random choices of the kubelet, and not all of them may have been tried."""
     DEGRADED = "degraded"
     """Only counts per NUMA node are known."""
     STALE = "stale"
@@ -77,10 +77,8 @@ class Placement:
     """Where one container is placed.
 
     `cpus`: raw bits, 0 for the shared pool. `affinity` is what the Topology Manager stored: raw NUMA bits, None for any
-    node.
-    `devices`: ids by resource, sorted. `devices_random` names the resources of which the kubelet picks some at random:
-    `devices`
-    then shows one possible pick.
+    node. `devices`: ids by resource, sorted. `devices_random` names the resources of which the kubelet picks some at
+    random: `devices` then shows one possible pick.
     """
 
     affinity: int | None
@@ -95,8 +93,8 @@ class Placement:
 class Admitted:
     """The managers admit the pod. `placements` by container name, in the kubelet's order; `pod_cpus` its bubble.
 
-    `caveats` are assumptions of the verdict. Empty: it depends only on the node's report. `granted`: what a
-    policy of the container runtime gives to the containers, in the order of their creation, as that policy says it.
+    `caveats` are assumptions of the verdict. Empty: it depends only on the node's report. `granted`: what a policy of
+    the container runtime gives to the containers, in the policy's own form and in the order of creation.
     """
 
     placements: Mapping[str, Placement]

@@ -22,7 +22,7 @@ class Severity(StrEnum):
 class Rule(msgspec.Struct, frozen=True):
     """One pitfall. `problem`: the pitfall in one sentence. `why` and `fix`: see `Finding`.
 
-    Words in braces are facts of a finding. Of several sentences the first one counts of which all facts are known.
+    Words in braces are facts of a finding. Of several sentences, the first one whose facts are all known is used.
     """
 
     severity: Severity
@@ -64,7 +64,7 @@ def found(rule: str, place: Located, **facts: object) -> Finding:
 
 
 def _sentence(sentences: str | Sequence[str], known: Mapping[str, object]) -> str:
-    """The first one of which all facts are known. Raises KeyError if there is none."""
+    """The first sentence whose facts are all known. Raises KeyError if there is none."""
     *others, last = [sentences] if isinstance(sentences, str) else sentences
     for sentence in others:
         try:

@@ -22,7 +22,7 @@ LONG_SECONDS: Final = 10.0
 
 
 def lint_extender(extender: Located, context: Context, others: Sequence[Located]) -> Iterator[Finding]:
-    """All findings about one extender. *others*: the other entries. If there is none, it is ours."""
+    """All findings about one extender. *others*: the other entries. The only entry counts as ours."""
     yield from _transport(extender, context)
     yield from _verbs(extender)
     if not others or _is_ours(extender, context):

@@ -20,7 +20,7 @@ DEADLINES: Final = {
     "preemptVerb": ("NUMA_EXTENDER_PREEMPT_SECONDS", 1),
     "bindVerb": ("NUMA_EXTENDER_BIND_SECONDS", 2),
 }
-"""The setting that limits a verb, and how many times it applies: a binding may wait as long for another to its node."""
+"""The setting that limits a verb, and how often it applies: a binding may first wait as long for another one."""
 KUSTOMIZE: Final = ("Kustomization", "Component")
 _ALERT: Final = re.compile(r"numa[-_]extender")
 _GONE: Final = re.compile(r"\b(absent|up)\b")
@@ -134,7 +134,7 @@ def _alerts(document: Located) -> bool:
 
 
 def _resolves_services(documents: Sequence[Located]) -> bool | None:
-    """Whether every kube-scheduler pod among the documents can; None if there is none."""
+    """Whether every kube-scheduler pod among the documents can resolve Services; None if there is no such pod."""
     known = None
     for document in documents:
         if document.text("kind") not in WORKLOADS:

@@ -44,7 +44,7 @@ class Expression:
     values: tuple[str, ...] = ()
 
     def fault(self) -> str | None:
-        """What is wrong with it; None if it is valid."""
+        """What is wrong with the expression; None if it is valid."""
         for key in _split_keys(self.key)[0]:
             fault = _key_fault(key)
             if fault is not None:
@@ -62,10 +62,9 @@ class Expression:
         return any(key in _OF_ONE_POD or "/" + KUBELET_LABELS in key for key in keys)
 
     def matches(self, container: NriContainer, pod: NriPod | None, budget: Budget = UNLIMITED) -> bool:
-        """Whether it selects *container*; *pod*: None if the plugin no longer has it.
+        """Whether the expression selects *container*. *pod* None: the plugin no longer has the pod.
 
-        Raises:
-            BudgetError: it has too many values, or patterns that take too long.
+        Raises: BudgetError: the expression has too many values, or patterns that take too long.
         """
         if self.operator == "AlwaysTrue":
             return True
@@ -266,7 +265,7 @@ def _entry(pod: NriPod, key: str, entry: object, weight: int) -> Affinity:
 
 
 def _fields(value: object, names: Sequence[str]) -> dict[str, object] | None:
-    """The fields of an object, by lower case name; None if it is none or has others."""
+    """The fields of an object, by lower case name; None if *value* is no object or has other fields."""
     fields = json_fields(value)
     return fields if fields is not None and fields.keys() <= set(names) else None
 

@@ -161,7 +161,7 @@ class Books:
     def take_exclusive(self, pool: Pool, cpus: int) -> None:
         """Take *cpus* out of *pool*, the pools below it and those above it (`resources.go` AccountAllocateCPU).
 
-        No other pool has them, except where a NUMA node is in several packages or dies: the plugin leaves it as it is.
+        No other pool has these CPUs, unless a NUMA node is in several packages or dies. The plugin ignores that case.
         """
         for i in (*pool.subtree, *pool.ancestors) if cpus else ():
             self.isolated[i] &= ~cpus

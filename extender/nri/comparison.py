@@ -1,7 +1,7 @@
 """How the policy compares its pools for a container, for people.
 
 The plugin sorts all pools and uses the first one, also where the container does not fit in it. For every other pool
-this file names the rule that puts it behind, as `scoring.Order` tells it.
+this file names the rule by which it comes later, as `scoring.Order` says.
 """
 
 from collections.abc import Sequence

@@ -54,7 +54,7 @@ class PolicyConfig:
 
     @property
     def limits_interrupts(self) -> bool:
-        """Whether containers cannot name some interrupts. Which ones, depends on those of the machine."""
+        """Whether there are interrupts that containers cannot name. Which ones, depends on the machine."""
         return bool(self.controllable_interrupts) and "*" not in self.controllable_interrupts
 
 

@@ -3,15 +3,15 @@
 The plugin publishes a zone for each pool (`policy/topology-aware-policy.go` GetTopologyZones). Without the grants it
 is unknown where a container goes. Some refusals can still be proven:
 
-- A container gets its CPUs from one pool, and no pool gives more than its zone shows. The root no longer has what
-  earlier containers of the pod were given, and no pool gives more than the root has, except for 1m: a container that
-  requests no CPU counts only for the pools above it (`policy/pools.go` hasZeroCpuReqContainer).
+- A container gets its CPUs from one pool, and no pool gives more than its zone shows. What earlier containers of the
+  pod were given is no longer in the root, and no pool gives more than the root has. There is an exception of 1m: a
+  container that requests no CPU counts only for the pools above it (`policy/pools.go` hasZeroCpuReqContainer).
 - Whole CPUs come from the pools below, at most what each of them has left (`policy/resources.go` SliceableCPUs).
 - Memory that is booked on all nodes together never exceeds what the nodes have.
 
 Rules of this file
-- A refusal is a proof. Isolated and reserved CPUs have no count of their own, so a container that may use them is
-  refused only if it needs more than there are of them at most.
+- A refusal is a proof. Isolated and reserved CPUs have no count of their own. So a container that may use them is
+  refused only if it needs more than the most that there can be.
 - Without a configuration each container counts with the least that any configuration would give it.
 """
 
@@ -125,7 +125,7 @@ def _request(counts: NriCounts, pod: NriPod, container: UnplacedContainer, budge
 
 
 def _shared_cpu(counts: NriCounts, request: Request) -> tuple[int, int]:
-    """The least shared mCPU that *request* takes, and the whole CPUs among them; (-1, 0): it may need none."""
+    """The least shared mCPU that *request* takes, and the whole CPUs among them; (-1, 0): possibly no shared CPU."""
     millicpu, reserved = 1000 * request.full + request.fraction, 1000 * counts.root.reserved.bit_count()
     may_be_reserved = request.cpu_type is CPUType.RESERVED or counts.config is None
     if request.cpu_type is CPUType.PRESERVE or (may_be_reserved and millicpu <= reserved):

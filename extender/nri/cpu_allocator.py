@@ -103,7 +103,7 @@ def _finish(taking: Taking) -> int:
 
 
 def _take_whole(taking: Taking, sets: Mapping[int, int], counted: int = -1) -> None:
-    """Take idle sets of CPUs (packages or cores, by id), of each the *counted* CPUs, while they fit in the request."""
+    """Take the *counted* CPUs of idle packages or cores, by id, while a whole set fits in the request."""
     not_free = counted & ~taking.free
     idle = sorted([id_ for id_, cpus in sets.items() if not cpus & not_free])
     taking.budget.spend(len(sets))

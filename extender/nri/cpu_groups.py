@@ -81,7 +81,7 @@ def _grouping_level(machine: NriMachine) -> int | None:
 
 
 def _sharing(cpu: CPU) -> dict[int, int]:
-    """The CPUs that share a cache of *cpu*, by level. A cache behind one of a higher level does not count."""
+    """The CPUs that share a cache of *cpu*, by level. A cache listed after one of a higher level does not count."""
     found: dict[int, int] = {}
     highest = 0
     for cache in cpu.caches:

@@ -44,7 +44,7 @@ def explore(
     """Apply *step* for each of *ids* to *start*, in every order; the given order is followed first.
 
     *step* returns a new state, or None if that order is not needed; it may raise BudgetError. States with equal
-    *key* and the same ids left have the same results. *is_over*: whether a state ends its order early. Results with
+    *key* and the same ids left have the same results. *is_over*: whether an order ends early at a state. Results with
     equal *key* count once.
     """
     results: dict[Hashable, S] = {}

@@ -60,7 +60,7 @@ class Updates:
         self.pending[container] = pins.over(self.pending.get(container, NOTHING))
 
     def repeat(self, container: str, created: Pins) -> None:
-        """Have the current settings sent to *container*; those that it never got are as *created*."""
+        """Send the current settings to *container*. Settings that it never got are those of *created*."""
         told = self.told.get(container, NOTHING).over(created)
         self.pending[container] = self.pending.get(container, NOTHING).over(told)
 

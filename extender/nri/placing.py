@@ -30,8 +30,7 @@ def place(books: Books, container: NriContainer, old_pool: str = "") -> dict[str
 
     *old_pool*: the name of the pool that a resize or a new configuration keeps.
 
-    Raises:
-        RefusalError: it is refused, and has no grant.
+    Raises: RefusalError: the container is refused, and has no grant.
     """
     setup, pod = books.setup, books.pods.get(container.pod_id)
     if pod is None:

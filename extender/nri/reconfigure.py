@@ -37,7 +37,7 @@ def restart(
     """All possible results of a restart of the plugin on *node*. The first one is for the order of creation.
 
     A container without a place gets no grant, and there is no message about it. *keep*: whether orders in which a
-    container gets this grant (None: none) are needed. *budget*: the steps for all orders together.
+    container gets this grant are needed; None: no grant. *budget*: the steps for all orders together.
     """
     budget = budget or Budget(MAX_SEARCH_STEPS)
     books = Books(node.books.setup, budget)
@@ -158,7 +158,7 @@ def reconfigurations(
 
 
 def _restore(node: Node, rejected: _Course, budget: Budget) -> tuple[list[tuple[Node, NriOutcome, bool]], bool]:
-    """The old configuration again, after *rejected*, and whether these are all answers.
+    """The answers after the plugin has returned from *rejected* to the old configuration, and whether these are all.
 
     If the plugin cannot restore it either, it keeps the old grants, but the memory of those that it failed to place
     again is no longer booked.
@@ -229,7 +229,7 @@ def _apply(old: Books, updates: Updates, setup: Setup, budget: Budget | None) ->
 
 
 def _is_same_in_any_order(course: _Course) -> bool:
-    """Whether all were carried over and none affected another.
+    """Whether all grants were carried over, and none of them affected another one.
 
     A grant only reduces what is free. So nothing can fail in another order if no pool with a grant is overbooked at the
     end; and no memory moves in another order if none moved in this one.

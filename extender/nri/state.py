@@ -48,7 +48,7 @@ class NriPolicy:
     doubts: tuple[str, ...] = ()
 
     def nodes_of(self, grant: Grant) -> int:
-        """The NUMA nodes of the memory and the CPUs of a grant: of its pool's CPUs where it has none of its own."""
+        """The NUMA nodes of a grant's memory and CPUs. A grant without CPUs of its own has those of its pool."""
         pool, machine = self.setup.tree.pools[grant.pool], self.setup.topology.machine
         cpus = grant.exclusive or pool.sharable | pool.reserved
         return grant.memory_nodes | sum(1 << node.id for node in machine.nodes if node.cpus & cpus)
@@ -162,9 +162,8 @@ class NriState:
     def admit(self, pod: NriPodRequest, budget: Budget) -> tuple[NriVerdict, "NriState"]:
         """The containers of *pod* created, and the state after the last one that was.
 
-        Containers of the pod that hold a grant keep it; init containers are gone before the others come. A container of
-        another pod is never taken for an older one of the same name. The plugin does so only if a runtime creates a
-        container again.
+        Containers of the pod that hold a grant keep it; init containers are gone before the others come. A container is
+        never taken for an older one of the same name. The plugin does that only if a runtime creates a container again.
 
         Raises:
             BudgetError: the replay takes more steps than *budget* has.

@@ -4,7 +4,7 @@ They follow Go's standard library and `k8s.io/utils/cpuset`, because the plugin 
 
 Globs are decided as by `filepath.Match`, by way of regular expressions. Like Go, each part between two stars is taken
 at the first place where it fits, and never tried at a later one: it is an atomic group. A star matches no `/`, while a
-class may. Text beyond ASCII is matched by characters. Go lets a star end within a character, which is not followed.
+class may. Text beyond ASCII is matched by characters. In Go a star can end within a character. Here it cannot.
 """
 
 import re
@@ -35,7 +35,7 @@ _DURATION: Final = re.compile(rf"([+-]?)(0|(?:{_NUMBER})+)", re.ASCII)
 _MAX_DURATION: Final = 100
 
 _STEPS_A_CHARACTER: Final = 2
-"""Of a pattern, which is remembered once it was read."""
+"""Steps for each character of a pattern. A pattern that was read is cached."""
 _STEPS_A_CHARACTER_OF_A_LONG_ONE: Final = 32
 _COMPARED_A_STEP: Final = 256
 """This many comparisons take at most as long as a step. There are at most as many as the product of the lengths."""

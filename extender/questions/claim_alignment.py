@@ -38,7 +38,7 @@ class ClaimAlignment(IntEnum):
     """Ordered from worst to best."""
 
     APART = 0
-    """Not all can be on one NUMA node, for at least one container."""
+    """At least one container cannot have everything on one NUMA node."""
     UNKNOWN = 1
     """Reports, drivers or selectors that are not read decide. Also if the kubelet places nothing on NUMA nodes."""
     POSSIBLE = 2
@@ -185,7 +185,7 @@ def ranked_by_claims(
 ) -> list[int]:
     """The scores of the nodes of one request, in bands. Unchanged if all nodes that can be ranked are in one band.
 
-    *alignments*: how each node's free and claimed devices lie to the rest of the pod.
+    *alignments*: the answer of this file for each node.
 
     Nodes that are refused, or about which nothing is known, keep their 0.
     """

@@ -2,7 +2,7 @@
 
 Rules of this file
 - A step is the cheapest eviction on one node after which the whole cluster has more aligned copies: a move that takes
-  the room of a copy elsewhere gains nothing, and other places are tried for its pod.
+  the room of a copy elsewhere gains nothing. Then other places are tried for the moved pod.
 - Steps with the highest gain for each move come first. Another choice of as many moves may gain more.
 - Copies are counted by replay, node by node, as in capacity. Each pod moves at most once.
 - The largest request is that of the same pod with other CPUs in its largest container. It is found by replay as well.
@@ -32,7 +32,7 @@ MIN_TRIALS_A_NODE: Final = 25
 """A node may use more where there are few nodes. The first search of all nodes uses half of the tries at most."""
 MAX_PODS_A_STEP: Final = 2
 COUNT_SHARE, SEARCH_SHARE, MOVES_SHARE = 0.3, 0.5, 0.8
-"""The share of the time after which no further node is counted, none is searched, and no further move is made."""
+"""The shares of the time after which no further node is counted, no node is searched, and no move is made."""
 MAX_SIZES: Final = 16
 """How many sizes are tried on one node for the largest request, from the free CPUs of its NUMA nodes downwards, before
 it is searched by bisection."""
@@ -164,7 +164,7 @@ class Defragment:
         return CurvePoint(moves=moves, copies=copies, largest_cpus=largest, eviction=eviction)
 
     def _largest_cpus(self, subject: Subject, free: int) -> int:
-        """The most CPUs of an aligned pod on a node of the cluster as it is; *free*: on the NUMA node with the most."""
+        """The most CPUs of an aligned pod on a node now. *free*: the free CPUs of the NUMA node that has most."""
         known = self._largest.get(subject.name)
         if known is None or known[0] is not subject:
             sizes = range(free, max(0, free - MAX_SIZES), -1)

@@ -6,9 +6,9 @@ Rules of this file
   replayed here, and its disruption budgets allow it, as the eviction API counts them: it evicts no pod that two of them
   cover. A pod of which nothing but its resources is known may be evicted, and the answer says so.
 - Pods move one after another, and each one's replacement has a place at that time. Nodes that still have to lose a pod,
-  and the node with the room, are cordoned meanwhile. So a pod of another node that makes place for one of these moves
-  before it.
-- No replacement, and not the pod that needs the room, comes where a pod keeps it away by required anti-affinity. Pods
+  and the node with the room, are cordoned meanwhile. So if a pod of another node must make place for one of these pods,
+  it moves first.
+- Neither a replacement nor the pod that needs the room goes where the required anti-affinity of a pod excludes it. Pods
   with such rules stay, so that what they keep away does not change.
 - Pods that hold CPUs, memory or devices are aligned again. Others leave only nodes whose totals are short.
 - Cheaper means, in this order: fewer pods, fewer Jobs and pods that prefer to stay, lower priorities, fewer CPUs,
@@ -57,7 +57,7 @@ _STAY: Final = frozenset({"DaemonSet", "Node"})
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One pod, and where its replacement goes. `numa`: NUMA nodes there, as bits; 0: it holds nothing there."""
+    """One pod, and where its replacement goes. `numa`: its NUMA nodes there, as bits; 0: the pod holds none."""
 
     pod: NodePod
     source: str
@@ -259,7 +259,7 @@ class Evictions:
         return known
 
     def is_kept_away(self, node: Subject, workload: PodWorkload) -> bool:
-        """Whether a pod where the node is has required anti-affinity to pods like this one."""
+        """Whether a pod in a topology domain of the node has required anti-affinity to pods like this one."""
         labels = workload.pod.metadata.labels
         return any(
             term.selects(own, workload.namespace, labels)
@@ -331,7 +331,7 @@ class Evictions:
         return None
 
     def _in_turn(self, nodes: Mapping[str, Subject], pods: Sequence[NodePod], moves: tuple[Move, ...]) -> _Homes | None:
-        """Move the pods in this order, each to any node that none of the others still has to leave."""
+        """Move the pods in this order, each to a node that no other pod still has to leave."""
         if not pods:
             changed = {name for move in moves for name in (move.source, move.node)}
             after = [node for name, node in nodes.items() if name in changed]

@@ -128,7 +128,7 @@ def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
 
 
 def _in_allocation(kubelet: Kubelet, state: ManagerState, uid: str, verdict: Rejected) -> str:
-    """A manager could not allocate what the merge allowed, or there was no merge. *state*: then."""
+    """A manager could not allocate what the merge allowed, or there was no merge. *state*: at that moment."""
     if verdict.resource is None or verdict.wanted is None:
         return f"{_who(verdict)} is refused by the {verdict.provider} manager: {verdict.message}."
     sentence = f"{_who(verdict)} wants {_amount(verdict.resource, verdict.wanted)}"

@@ -34,7 +34,7 @@ MAX_TRIALS: Final = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedPlace:
-    """A node that aligns the pod once the pods of `eviction` have left; None: it does so now."""
+    """A node that aligns the pod once the pods of `eviction` have left; None: it aligns the pod now."""
 
     subject: Subject
     admitted: Admitted
@@ -119,7 +119,8 @@ class MakeRoom:
     def _bound(self, subject: Subject) -> tuple[int, list[RunningPod]]:
         """How many pods must leave at least, by the CPUs of the largest container, and which may.
 
-        More than there are: no eviction helps, for example because the kubelet places no part of the pod.
+        A number above that of the node's pods: no eviction helps, for example because the kubelet places no part of the
+        pod.
         """
         candidates = self._evictions.candidates(subject)
         kubelet, state = subject.kubelet, subject.states[0]

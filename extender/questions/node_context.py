@@ -36,12 +36,12 @@ class DynamicDevice(NamedTuple):
 
     @property
     def is_cpus(self) -> bool:
-        """Whether it stands for CPUs."""
+        """Whether the device stands for CPUs."""
         return self.driver == CPU_DRIVER
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a claim names it by."""
+        """How a claim names the device."""
         return self.driver, self.pool, self.name
 
 

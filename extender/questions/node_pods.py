@@ -1,6 +1,6 @@
 """The pods on a node, for advice: as the API server has them, or rebuilt from what they hold on the node.
 
-And the same node without some of them, or with another one in a place that it is certain to get.
+It also makes the node without some of these pods, or with one more pod in a place that it is certain to get.
 
 Rules of this file
 - Where pods are watched, a pod is what its API object says. Where they are not, or the object cannot be read, a pod

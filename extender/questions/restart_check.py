@@ -57,8 +57,7 @@ class RestartedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartedNode:
-    """`config_error`: why the kubelet does not start, whatever its state files are. `pods`: in the order of their
-    admission; empty with an error.
+    """`config_error`: why no state lets the kubelet start. `pods`: in the order of admission; empty with an error.
 
     `is_known` False: not enough is known about the node.
     """
@@ -82,7 +81,7 @@ class RestartedNode:
 
     @property
     def drain_first(self) -> list[RestartedPod]:
-        """Pods to evict before: those that fail; and with a refused file every pod whose resources would change."""
+        """Pods to evict before: those that fail, and with a refused file also those whose resources would change."""
         if not self.refused_files:
             return self.failing
         return [each for each in self.pods if each.result != "kept"]

@@ -60,7 +60,7 @@ def _memory(c: Container) -> int:
 
 
 def _unassigned_memory(pod: PodSpec) -> int:
-    """The bytes that the pod requests, and its containers do not (qos/policy.go remainingPodMemReqPerContainer)."""
+    """The bytes that the pod requests beyond its containers (qos/policy.go remainingPodMemReqPerContainer)."""
     requested = value((pod.pod_requests_milli or {}).get("memory", 0))
     roles = ((c.kind is ContainerKind.INIT, c.kind is ContainerKind.SIDECAR, _memory(c)) for c in pod.containers)
     return max(0, requested - peak(roles)) if requested else 0

@@ -31,7 +31,7 @@ class ApiServerLink:
     late: tuple[str, ...] = ()
     unread: Mapping[str, int] = field(default_factory=dict)
     _failed: BoundedMap[str, float] = field(default_factory=lambda: BoundedMap(MAX_FAILED))
-    """When a binding to a node last failed, by node, and the watch of pods (""); seconds of the service's clock."""
+    """When a binding last failed, by node, and under "" the watch of pods; seconds of the service's clock."""
 
     def note_failure(self, now: float, node_name: str = "") -> None:
         """A binding to the node has failed, or with "" the watch of pods, which concerns all nodes."""

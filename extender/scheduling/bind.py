@@ -15,8 +15,8 @@ Rules of this file
 - A pod waits within the call, up to `wait_seconds`, where an objector expects that the reason passes soon, and while
   the API server is away: each failed call costs the pod kube-scheduler's back-off. To send a binding again is safe,
   because it names the pod's UID, and a pod gets one node only. Few calls wait at a time.
-- What the node's pods in flight and this one lead to can take long to compute (`late_projections`). The call waits for
-  it, up to `judge_seconds` before and after the room is reserved; then the pod is refused for now.
+- The outcome for the node's pods in flight and this pod can take long to compute (`late_projections`). The call waits
+  for it, up to `judge_seconds` before and after the room is reserved; then the pod is refused for now.
 - A node whose kubelet is stopped or has just started takes no replayed pod, for a bounded time.
 - Each objector may keep the pod away from the node, in the order of the list; see `objections`.
 """

@@ -72,7 +72,7 @@ BY_ADMISSION_CHECK: Final = frozenset(
 )
 """The failures that this service decided, before anything was sent."""
 SETTLING: Final = frozenset({BindFailure.CONFLICT, BindFailure.NOT_FOUND})
-"""The failures that also settle an earlier binding of the pod to the node: it did not, and will not, succeed."""
+"""The failures that also settle an earlier binding of the pod to the node: that binding cannot succeed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Leadership(Protocol):
 
     @property
     def leads(self) -> bool:
-        """Whether it may write now."""
+        """Whether this process may write now."""
 
     def obstacle(self, seconds: float) -> str | None:
         """Why a write that takes up to *seconds* must not start now; None if it may."""

@@ -2,7 +2,7 @@
 
 Rules of this file
 - Bounded: at most `max_judgements` are held, and a pod shape counts as one for each `JUDGEMENT_BYTES` that it takes.
-  The shapes themselves take a quarter of that at most: what they take, their authors choose.
+  The shapes themselves take a quarter of that at most, because authors of pods choose how large they are.
   The pod shape that was used longest ago is dropped first, with all of its judgements.
 - A pod shape forgets the classes that no node has any more: it holds three times as many judgements as there are nodes.
 - Classes are immutable and their ids are never reused, so no entry becomes wrong.
@@ -95,7 +95,7 @@ class Kinds:
         scale_of: Callable[[Iterable[Judgement]], S],
         score: Callable[[Judgement, S], int],
     ) -> NDArray[np.uint8]:
-        """The score of each node of a request. *scale_of* makes a scale of its judgements; *score* applies it to one.
+        """The score of each node of a request. *score* applies the scale that *scale_of* makes to one judgement.
 
         Both are always the same functions.
         """

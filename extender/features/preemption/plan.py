@@ -1,8 +1,7 @@
 """Which victims to evict on each candidate so that its kubelet admits the preemptor.
 
 Rules of this file
-- Every victim, added or proposed, has a lower priority. A pod that may not preempt gets no
-  victims.
+- Every victim, added or proposed, has a lower priority. A pod that may not preempt gets no victims.
 - Victims that the scheduler proposed stay: its own filters need them. Pods are only added.
 - A node is in the result only if the preemptor is admitted with every victim gone, by replay in every state that the
   node can be in. Nothing is concluded from other states, because admission is not monotone. Terminating pods are gone
