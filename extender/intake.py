@@ -2,7 +2,7 @@
 
 A profile stands for nodes of a kind until the first node of that kind reports. It is a file with the labels that such
 nodes have and the report of one of them: `{"labels": {LABEL: VALUE}, "report": {…}}`, as JSON or YAML.
-`numa-node-exporter --dry-run` prints such a report.
+`numa-node-exporter report` prints such a report.
 """
 
 import hashlib
@@ -75,7 +75,7 @@ def report_facts(report: ReadReport) -> Mapping[str, object]:
 
 
 def observation_of(report: ReadReport, body: bytes) -> Observation:
-    """The observation that a report makes; *body* is the JSON it was read from."""
+    """The observation in a report. *body*: the JSON that the report was read from."""
     holders = NO_PODS if report.state is None else report.state.pod_uids
     same = {uid: uid for uid in holders}  # equal UIDs are one object
     pods = [(same.get(pod.uid, pod.uid), pod) for pod in report.pods or () if pod.uid is not None]

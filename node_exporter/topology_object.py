@@ -72,7 +72,7 @@ def _gzip(content: bytes) -> bytes:
 
 
 def _xz(content: bytes) -> bytes:
-    """Half of gzip's size if ids are repeated after more than 32 KiB. Uses 9 MiB of memory meanwhile."""
+    """Half of gzip's size if ids are repeated at distances above 32 KiB. Uses 9 MiB of memory meanwhile."""
     return lzma.compress(content, preset=XZ_PRESET)
 
 

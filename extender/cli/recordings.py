@@ -31,7 +31,7 @@ class Replayed(NamedTuple):
 class Replay(NamedTuple):
     """How the scenarios of one policy are replayed.
 
-    *scenarios* reads a file. *title*, *groups* and *counted*: of the table of comparisons.
+    *scenarios* reads a file. *title*, *groups* and *counted*: for the table of comparisons.
     """
 
     scenarios: Callable[[str], Iterator[Replayed]]

@@ -150,7 +150,7 @@ def _all_grants(node: Node, outcome: NriOutcome, fault: str) -> Answer:
 
 
 def _is_expected(books: Books, expected: _Expected, container: str, grant: Grant | None) -> bool:
-    """Whether a grant made in the course of a restart can be one of the recorded ones; its memory may still widen."""
+    """Whether a grant in the course of a restart can be a recorded one. Its memory may get more NUMA nodes later."""
     for answer in expected:
         recorded = answer.get("gs", {}).get(container)
         if grant is None or recorded is None:

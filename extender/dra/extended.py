@@ -3,8 +3,7 @@
 Rules of this file
 - A class stands for the resource that it names, and every class for `deviceclass.resource.kubernetes.io/CLASS`. Of two
   classes that name one resource the newer one counts, then the lower name. The other one stands for nothing if
-  kube-scheduler sees it after that one. kube-scheduler sees classes in any order; here they come in the order of the
-  list.
+  kube-scheduler sees it after that one. It sees classes in any order, and here in that of the list.
 - Where a device plugin of the node has the resource, the plugin serves it.
 - A container that lives on has a request of its own. Init containers that end use what later ones have, and together
   need one request for the most that exceeds it.

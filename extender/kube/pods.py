@@ -56,8 +56,7 @@ _RULES: Final = ("nodeSelector", "tolerations", "topologySpreadConstraints", "vo
 _SELECTED: Final = ("topologyKey", "labelSelector", "namespaces", "namespaceSelector")
 """The parts of a term of required anti-affinity that tell which pods it keeps away."""
 REMEMBERED_BYTES: Final = 1 << 20
-"""Of the reduced specs that are shared, and of those whose requests are remembered: 4,000 usual ones, none longer
-than 4 KiB."""
+"""The size of the caches of shared specs and of requests: 4,000 usual specs each, none longer than 4 KiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +259,7 @@ def _annotations(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _cut(texts: Mapping[str, str]) -> dict[str, str]:
-    """As many of the texts as are read of one pod; where there are more, a little more, which shows that."""
+    """The texts, as many as are read of one pod. Of longer texts a bit more is kept, to show that they are longer."""
     kept, left = dict[str, str](), KEPT.text_bytes
     for key, value in texts.items():
         if left >= 0:

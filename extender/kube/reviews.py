@@ -41,8 +41,8 @@ V = TypeVar("V")
 class TTLCache(Generic[K, V]):
     """A map with expiring entries and a limited size: the least recently used one is dropped. Thread-safe.
 
-    An entry can be used after its expiry (`get_late`) if no new answer can be had. Each new entry replaces the two
-    oldest ones if they are over. *clock*: monotonic seconds.
+    An entry can be used after its expiry (`get_late`) if no new answer can be had. Each new entry removes the two
+    oldest ones if they are past their grace period. *clock*: monotonic seconds.
     """
 
     def __init__(self, size: int, clock: Callable[[], float]) -> None:

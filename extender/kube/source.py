@@ -56,7 +56,7 @@ class UnreadObjects:
         self._listed = set()
 
     def end_list(self) -> None:
-        """The whole list was read: objects that it does not have, or that could be read, are none of these."""
+        """The whole list was read: forget objects that it does not have, or that could be read."""
         self.forget(self._objects.keys() - self._listed)
         self._listed = set()
 
@@ -114,7 +114,7 @@ class ReadObject(NamedTuple, Generic[T]):
 
 
 class ObjectReader(Generic[T]):
-    """Reads the objects of one watch. `skipped`: how many were none for us, or could not be read."""
+    """Reads the objects of one watch. `skipped`: how many objects we do not use, or could not read."""
 
     def __init__(self, source: Source[T], unread: UnreadObjects) -> None:
         self._source, self._unread = source, unread

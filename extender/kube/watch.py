@@ -12,8 +12,8 @@ agree and only a restart repairs that.
 Each object is read by itself, by the source's reader and by those of its consumers (`Source.check`). One that cannot be
 read, for whatever exception, is skipped: what was known of it stays until it is deleted. See `source`.
 
-Bytes alone are no progress. A watch makes progress with each list, page, event and bookmark that it has applied, and
-when the server accepts a stream, unless the last one ended with bytes that were none.
+Bytes alone are no progress. A watch makes progress with each list, page, event and bookmark that it has applied. It
+also makes progress when the server accepts a stream, unless the last stream ended with bytes that are no event.
 
 A silent stream is not a fault. Bookmarks arrive about once a minute, but API servers send none while their watch cache
 has seen no event of the resource, and older etcd versions report no progress in between. The watch is then reopened at
@@ -225,7 +225,7 @@ class Watch(Generic[T]):
         )
 
     def _passes_soon(self, error: ApiError) -> bool:
-        """Whether a server that has just started says so. One that does not know what it has just listed has not."""
+        """Whether a server that has just started gives this error. One that lost what it has just listed has not."""
         if error.expired:
             return not self._is_listed
         return error.status in _CHEAP and self._clock() - self._lost_at < _STARTING_SECONDS

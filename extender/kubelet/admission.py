@@ -265,7 +265,7 @@ def _admitted(walk: Walk) -> Admitted:
 
 
 def create_only(kubelet: Kubelet, state: ManagerState, pod: PodRequest, budget: Budget) -> Outcome:
-    """As `admit`, for a pod that the kubelet has admitted and that holds all it gets: its containers are created."""
+    """As `admit`, for a pod that the kubelet has admitted and given everything: only its containers are created."""
     walk = Walk(kubelet=kubelet, pod=pod, state=state, affinities={}, choices=Choices(), trace=NO_TRACE, budget=budget)
     try:
         return _created(walk, state)

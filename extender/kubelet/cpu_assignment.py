@@ -200,7 +200,7 @@ class _Accumulator:
         return self.take_full_numa_nodes, self.take_full_sockets
 
     def _may_take(self, cpus: int) -> bool:
-        """Whether so many CPUs are needed. If not, they will not be later either: no order has to be computed."""
+        """Whether this many CPUs are needed. If not, they are not needed later either: no order has to be computed."""
         return self.needed >= cpus.bit_count()
 
     def _take_while_needed(self, elements: Iterable[int]) -> None:

@@ -242,8 +242,8 @@ def _combinations(items: Sequence[int], k: int, visit: Callable[[Slot, int], boo
 def _at_the_end(slot: Slot, items: Sequence[int], k: int) -> Slot:
     """What a slice that `visit` of `_combinations` kept shows when the walk over all k-combinations of *items* is over.
 
-    The array was made for the element at the largest power of two below k. Later combinations overwrite it as long as
-    they have the same element at this position.
+    The slice's last array was allocated for the element at the largest power of two below k. Later combinations
+    overwrite it as long as they have the same element at this position.
     """
     made_for = 1 << (k - 1).bit_length() - 1 if k > 1 else 0
     return [*slot[: made_for + 1], *items[len(items) - k + made_for + 1 :]]

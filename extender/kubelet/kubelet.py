@@ -50,7 +50,7 @@ class Kubelet:
     `distances` is set only if the closer NUMA nodes win a tie. `reserved_cpus` and `reserved_physical_cpus` (all
     threads of cores with a reserved CPU) are 0 under CPU policy none. `runtime`: the policy of the container
     runtime, which decides when containers are created. None if there is none. `caveats`: what every verdict of this
-    kubelet must add, such as that the rules of another version are used. `borrowed`: it is that of another node, and
+    kubelet must add, such as that the rules of another version are used. `borrowed`: the kubelet is another node's, and
     this node is assumed to have an equal one.
     """
 

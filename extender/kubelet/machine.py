@@ -196,7 +196,7 @@ class Machine:
 
 
 def _grouped(cpus: Iterable[tuple[K, int]]) -> dict[K, int]:
-    """The CPUs of each group as bits, of pairs (group, CPU)."""
+    """The CPUs of each group as bits. *cpus*: pairs (group, CPU)."""
     groups: dict[K, int] = {}
     for group, cpu in cpus:
         groups[group] = groups.get(group, 0) | 1 << cpu

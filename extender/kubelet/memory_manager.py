@@ -96,7 +96,7 @@ def calculate_hints(
 ) -> Hints | None:
     """Every set of NUMA nodes with enough free memory of every type. None if there is none.
 
-    Preferred is the width for which allocatable memory (of all types together, in use or not) would be enough.
+    The preferred width is the number of NUMA nodes whose allocatable memory, in use or not, would be enough.
 
     Source: policy_static.go, calculateHints.
     """

@@ -51,7 +51,7 @@ def contradictions(kubelet: Kubelet, state: ManagerState) -> Iterator[tuple[Prov
     """The first contradiction in each manager's state, for a kubelet that runs. Entries of pods that are gone are none.
 
     A kubelet writes a file twice for one allocation and for one release. A state from between the two has a
-    contradiction, and so has one of a kubelet that was killed between them. That one does not start again.
+    contradiction, and so has one of a kubelet that was killed between them. Such a kubelet does not start again.
     """
     for provider, is_used, check in (
         (Provider.CPU, kubelet.cpu_static, _check_cpus),
@@ -109,7 +109,7 @@ def _values(containers: Mapping[str, T]) -> Collection[T]:
 
 
 def _cpus_by_pod(state: CPUState) -> dict[str, int]:
-    """The CPUs of each pod, those of its containers and its own."""
+    """The CPUs of each pod: its containers' CPUs, and those that it has as a whole."""
     held_by: dict[str, int] = {}
     for uid, containers in state.entries.items():
         held = 0

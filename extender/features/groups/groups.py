@@ -285,7 +285,7 @@ class Groups:
             self._drop(self._records[key])
 
     def _record(self, key: Key, now: float) -> GroupRecord:
-        """The record of a group, now the one that changed last; a new one if there is none."""
+        """The record of a group, or a new record. It becomes the one that changed last."""
         record = self._records.get(key)
         if record is None:
             if len(self._records) >= MAX_GROUPS:

@@ -1,7 +1,7 @@
 """The running pods of every node with their disruption budgets: implements `RunningPods` for the preempt verb.
 
 Rules of this file
-- The pods of a node are those that questions see too; finished ones hold nothing and are left out.
+- The pods of a node are the same as for questions. Finished pods hold nothing and are left out.
 - Returns nothing for any node until both watches have synced: an unknown budget could be violated.
 - The budgets of a pod are looked up for each question, because they change with every eviction.
 - The rule for "covered by a budget" is kube-scheduler's, because its counts are compared with ours:

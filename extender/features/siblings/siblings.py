@@ -9,8 +9,8 @@ Rules of this file
   the template nodes of cluster-autoscaler, leave no trace.
 - Of the nodes of the kind that have reported, the newest `MAX_COMPARED`, the majority answers: more than half of them
   agree on the kubelet's configuration and on CPUs and NUMA nodes. Among these the one that is closest to the median
-  counts, of memory, huge pages and devices of each NUMA node. So one node that reports what it likes decides nothing,
-  unless it is the only one. Nodes with the NRI topology-aware policy are no model for others.
+  counts, of memory, huge pages and devices of each NUMA node. So one node with a false report decides nothing, unless
+  it is the only one. Nodes with the NRI topology-aware policy are no model for others.
 - A node is not assumed to have more than its own Node object offers. A kubelet publishes what its machine has, less
   what it reserves (`pkg/kubelet/cm/node_container_manager_linux.go` GetNodeAllocatableReservation).
 - A node with pods that hold something is not assumed: what they hold is not known. This is so for nodes that are older
@@ -50,11 +50,11 @@ from extender.wire.errors import WireError
 from extender.wire.parsing import parse_milli
 
 _MEMORY_PARTS: Final = 64
-"""Machines of one kind differ in the memory that their kernels keep: by less than one part of so many."""
+"""Machines of one kind differ by less than one part in this many in the memory that their kernels keep."""
 
 
 def model_of(compared: Sequence[Observation]) -> Observation | None:
-    """The one that stands for the kind, of nodes that report enough for verdicts; None if no majority agrees."""
+    """The node of *compared* that stands for the kind; None if no majority agrees."""
     alike: dict[Hashable, list[Observation]] = {}
     for seen in compared:
         alike.setdefault(_likeness(seen), []).append(seen)
@@ -111,7 +111,7 @@ def excess(kubelet: Kubelet, state: ManagerState, allocatable: Mapping[str, str]
 
 MAX_COMPARED: Final = 8
 REFUTED_SECONDS: Final = 600.0
-"""For so long one node that does not report keeps others of its kind from being assumed. A new node reports sooner."""
+"""How long one node that does not report keeps others of its kind from being assumed. A new node reports sooner."""
 MAX_LOOKED: Final = 1024
 """How many waiting nodes are looked at in one go."""
 LOG: Final = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class Siblings:
         """Kinds of which nothing is assumed until this node reports, or at the latest from a moment on: it refused a
         pod that its siblings would admit."""
         self._refusing: Final = set[str]()
-        """Nodes that have done so, and of which nothing is assumed as long as they exist."""
+        """Nodes that refused such a pod. Nothing is assumed of them as long as they exist."""
 
     def apply(self, batch: Batch[NodeObject]) -> None:
         """Apply changes from the watch of nodes."""
@@ -312,7 +312,7 @@ class Siblings:
         del self._waiting[name]
 
     def _is_empty(self, name: str, kubelet: Kubelet) -> bool:
-        """Whether no pod on the node can hold anything of the kubelet's managers, and it may be assumed so."""
+        """Whether the node may be assumed to be empty: no pod on it can hold anything of the kubelet's managers."""
         watched = self._pods_on(name)
         if watched is None or name in self._refusing:
             return False

@@ -69,7 +69,7 @@ TOPOLOGIES: Final = Source(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The report that an object was read as, and until when it keeps the node fresh."""
+    """The report in an object, and until when it keeps the node fresh."""
 
     published: Published
     record: NodeRecord
@@ -184,7 +184,7 @@ class TopologiesFeature(ConnectedFeature):
     """Watches NodeResourceTopology objects, and gives their reports and counts to the store of nodes."""
 
     def connect(self, connection: ApiConnection) -> None:
-        """Watch the objects. Those that are not late confirm their nodes."""
+        """Watch the objects. Objects that are not late confirm their nodes."""
         service = self.service
         feed = TopologyFeed(
             service.known.nodes,
