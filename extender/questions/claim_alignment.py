@@ -17,6 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
@@ -54,6 +57,8 @@ BANDS: Final[Mapping[ClaimAlignment, tuple[int, int]]] = {
     ClaimAlignment.LIKELY: (8, MAX_SCORE),
 }
 """What scores of 0 to 10 become, lowest and highest."""
+_LOWEST: Final = np.array([BANDS[each][0] for each in ClaimAlignment], np.uint8)
+_WIDTH: Final = np.array([BANDS[each][1] - BANDS[each][0] for each in ClaimAlignment], np.uint8)
 
 
 def places_of(kubelet: Kubelet, outcomes: Sequence[Outcome]) -> Places:
@@ -181,22 +186,21 @@ def _is_as_strict(needs: Needs, other: Needs) -> bool:
 
 
 def ranked_by_claims(
-    scores: Sequence[int], alignments: Sequence[ClaimAlignment], judgements: Sequence[Judgement]
-) -> list[int]:
+    scores: NDArray[np.uint8], alignments: Sequence[ClaimAlignment], ranked: NDArray[np.bool_]
+) -> NDArray[np.uint8]:
     """The scores of the nodes of one request, in bands. Unchanged if all nodes that can be ranked are in one band.
 
-    *alignments*: the answer of this file for each node.
+    *alignments*: the answer of this file for each node. *ranked*: see `can_be_ranked`.
 
-    Nodes that are refused, or about which nothing is known, keep their 0.
+    The other nodes keep their 0.
     """
-    ranked = [each.refusal is None and each.certainty is not Certainty.UNKNOWN for each in judgements]
-    if len({alignment for alignment, is_ranked in zip(alignments, ranked, strict=True) if is_ranked}) <= 1:
-        return list(scores)
-    return [
-        _in_band(score, *BANDS[alignment]) if is_ranked else score
-        for score, alignment, is_ranked in zip(scores, alignments, ranked, strict=True)
-    ]
+    bands = np.fromiter(alignments, np.uint8, len(alignments))
+    if len(np.unique(bands[ranked])) <= 1:
+        return scores
+    lowest, width = _LOWEST[bands], _WIDTH[bands]
+    return np.where(ranked, lowest + width * scores // MAX_SCORE, scores).astype(np.uint8)
 
 
-def _in_band(score: int, lowest: int, highest: int) -> int:
-    return lowest + (highest - lowest) * score // MAX_SCORE
+def can_be_ranked(judgement: Judgement) -> bool:
+    """Whether the node is not refused, and something is known about it."""
+    return judgement.refusal is None and judgement.certainty is not Certainty.UNKNOWN

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+import numpy as np
+
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.admission import MAX_OUTCOMES
 from extender.kubelet.trace import RefusedHints
@@ -17,6 +19,7 @@ from extender.kubelet.verdict import Certainty, Provider, Rejected, Verdict, Whe
 from extender.questions.claim_alignment import (
     ClaimAlignment,
     Places,
+    can_be_ranked,
     claim_alignment_of,
     claimed_of,
     is_certain,
@@ -138,7 +141,8 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
     scores = score_nodes(judgements)
     if any(each is not None for each in claim_alignments):
         known = [ClaimAlignment.UNKNOWN if each is None else each for each in claim_alignments]
-        scores = ranked_by_claims(scores, known, judgements)
+        ranked = np.array([can_be_ranked(each) for each in judgements], np.bool_)
+        scores = ranked_by_claims(np.array(scores, np.uint8), known, ranked).tolist()
     by_devices: dict[object, Judgement] = {}
     answers = []
     for subject, judged, replayed, claim_alignment, score in zip(

@@ -5,11 +5,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from random import Random
 
+import numpy as np
 import pytest
 
 from extender.kubelet.pod import Container, ContainerKind
 from extender.kubelet.verdict import Certainty
-from extender.questions.claim_alignment import ClaimAlignment, Places, claim_alignment_of, ranked_by_claims
+from extender.questions.claim_alignment import (
+    ClaimAlignment,
+    Places,
+    can_be_ranked,
+    claim_alignment_of,
+    ranked_by_claims,
+)
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice
 from extender.replay.alignment import NOTHING, Alignment, Spread
 from extender.replay.pod import Pod
@@ -172,11 +179,17 @@ def test_bands_order_nodes_by_meeting_first_and_keep_the_order_within() -> None:
         _check_bands(Random(seed))
 
 
+def ranked(scores: list[int], alignments: list[ClaimAlignment], judgements: list[Judgement]) -> list[int]:
+    kinds = np.array([can_be_ranked(each) for each in judgements], np.bool_)
+    found: list[int] = ranked_by_claims(np.array(scores, np.uint8), alignments, kinds).tolist()
+    return found
+
+
 def _check_bands(random: Random) -> None:
     count = random.randint(1, 8)
     before = [random.randint(0, MAX_SCORE) for _ in range(count)]
     alignments = random.choices(list(ClaimAlignment), k=count)
-    after = ranked_by_claims(before, alignments, [Judgement(None, Certainty.EXACT, 0)] * count)
+    after = ranked(before, alignments, [Judgement(None, Certainty.EXACT, 0)] * count)
 
     assert all(0 <= each <= MAX_SCORE for each in after)
     if len(set(alignments)) == 1:
@@ -197,5 +210,5 @@ def test_refused_nodes_and_nodes_of_which_nothing_is_known_keep_0() -> None:
     ]
     alignments = [ClaimAlignment.LIKELY, ClaimAlignment.UNKNOWN, ClaimAlignment.LIKELY, ClaimAlignment.APART]
 
-    assert ranked_by_claims([0, 0, 10, 10], alignments, judgements) == [0, 0, 10, 2]
-    assert ranked_by_claims([0, 0, 10, 4], [*alignments[:3], ClaimAlignment.LIKELY], judgements) == [0, 0, 10, 4]
+    assert ranked([0, 0, 10, 10], alignments, judgements) == [0, 0, 10, 2]
+    assert ranked([0, 0, 10, 4], [*alignments[:3], ClaimAlignment.LIKELY], judgements) == [0, 0, 10, 4]

@@ -1,13 +1,13 @@
 """Connects the devices of DRA drivers with filter, prioritize, bind and questions."""
 
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
 from extender.api.service import Service
-from extender.dra.rules import UnknownAllocatorError, rules_for
-from extender.features.claims.devices import DynamicDevices
-from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, AllocatedClaim, NamedClass, NamedSlice
+from extender.dra.rules import AllocatorRules, UnknownAllocatorError, rules_for
+from extender.features.claims.feed import CLAIMS, CLASSES, SLICES
 from extender.features.claims.forecast import Forecasts
 from extender.features.claims.objector import ClaimCheck
 from extender.features.claims.objects import ClaimObjects
@@ -18,82 +18,59 @@ from extender.questions.node_context import DynamicDevice
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 LOG: Final = logging.getLogger(__name__)
+ANY_VERSION: Final = "1.36"
+"""Of which the rules do not matter, because nothing is predicted."""
 LISTS: Final = 3
 """What must be listed before anything is predicted: slices, claims and classes."""
 
 
 class ClaimsFeature(ConnectedFeature):
-    """Watches slices and claims, and gives their devices to filter, prioritize, bind and questions."""
+    """Watches slices, classes and claims, and gives their devices to filter, prioritize, bind and questions."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        self.devices: Final = DynamicDevices()
+        rules, counted = _rules(service.settings.dra_scheduler), service.metrics.claim_forecasts
+        self.objects: Final = ClaimObjects(rules or rules_for(ANY_VERSION), service.clock)
+        self.forecasts = Forecasts(self.objects, lambda result: counted.labels(result).inc()) if rules else None
         self._listed: Final = set[str]()
-        self.forecasts: Final = _forecasts(service, self.devices)
         self.objectors = (
-            ClaimCheck(service, self.devices, self.forecasts),
-            ClaimRanking(self.devices, service.offload, self.forecasts, service.surroundings, clock=service.clock),
+            ClaimCheck(service, self.objects, self.forecasts),
+            ClaimRanking(self.objects, service.offload, self.forecasts, service.surroundings, clock=service.clock),
         )
 
     def connect(self, connection: ApiConnection) -> None:
-        """Watch slices and claims. Questions get the devices of each node."""
-        connection.watch("resource slices", SLICES, self._take_slices)
-        connection.watch("resource claims", CLAIMS, self._take_claims)
-        if self.forecasts is not None:
-            connection.watch("device classes", CLASSES, self._take_classes)
-            connection.surroundings.claims_on = self.forecasts.objects.of_node
-            self.service.surroundings.foretell = self._forecast
+        """Watch them. Questions get the devices of each node."""
+        connection.watch("resource slices", SLICES, partial(self._take, self.objects.set_slice, "slices"))
+        connection.watch("resource claims", CLAIMS, partial(self._take, self.objects.set_claim, "claims"))
         connection.surroundings.devices_on = self._devices_on
+        if self.forecasts is not None:
+            connection.watch("device classes", CLASSES, partial(self._take, self.objects.set_class, "classes"))
+            connection.surroundings.claims_on = self.objects.claims_on
+            self.service.surroundings.foretell = self._forecast
 
-    def _take_slices(self, batch: Batch[NamedSlice]) -> None:
+    def _take(self, put: Callable[[str, Any], None], watch: str, batch: Batch[Any]) -> None:
         for change in batch.changes:
-            is_gone = isinstance(change, Gone)
-            self.devices.set_slice(change.value.name, None if is_gone else change.value.published)
-            if self.forecasts is not None:
-                self.forecasts.objects.set_slice(change.value.name, None if is_gone else change.value)
-        self._note_complete("slices", is_complete=batch.complete)
-
-    def _take_claims(self, batch: Batch[AllocatedClaim]) -> None:
-        for change in batch.changes:
-            value, is_gone = change.value, isinstance(change, Gone)
-            self.devices.set_claim(value.claim, () if is_gone else value.devices, value.extended)
-            if self.forecasts is not None:
-                self.forecasts.objects.set_claim(value.claim, None if is_gone else value)
-        self._note_complete("claims", is_complete=batch.complete)
-
-    def _take_classes(self, batch: Batch[NamedClass]) -> None:
-        for change in batch.changes:
-            if self.forecasts is not None:
-                exact = None if isinstance(change, Gone) else change.value.exact
-                self.forecasts.objects.set_class(change.value.name, exact)
-        self._note_complete("classes", is_complete=batch.complete)
-
-    def _note_complete(self, watch: str, *, is_complete: bool) -> None:
-        self._listed.update([watch] if is_complete else [])
-        self.devices.complete = self._listed >= {"slices", "claims"}
+            put(change.value.name, None if isinstance(change, Gone) else change.value)
+        self._listed.update([watch] if batch.complete else [])
+        self.objects.complete = self._listed >= {"slices", "claims"}
         if self.forecasts is not None:
             self.forecasts.is_complete = len(self._listed) == LISTS
 
     def _forecast(self) -> QuestionForecast | None:
         known = self.forecasts
-        return QuestionForecast.of(known.objects) if known is not None and known.is_complete else None
+        return QuestionForecast.of(self.objects) if known is not None and known.is_complete else None
 
     def _devices_on(self, node_name: str) -> Sequence[DynamicDevice] | None:
-        return self.devices.of_node(node_name) if self.devices.complete else None
+        return self.objects.devices_on(node_name) if self.objects.complete else None
 
 
-def _forecasts(service: Service, devices: DynamicDevices) -> Forecasts | None:
-    """The predictions; None: the setting names no kube-scheduler that can be replayed."""
-    version = service.settings.dra_scheduler
+def _rules(version: str) -> AllocatorRules | None:
+    """The rules of the kube-scheduler; None: the setting names none that can be replayed, so nothing is predicted."""
     try:
-        rules = rules_for(version) if version else None
+        return rules_for(version) if version else None
     except UnknownAllocatorError as error:
         LOG.warning("kube-scheduler cannot be replayed, so nothing is predicted for claims error=%s", error)
         return None
-    counted = service.metrics.claim_forecasts
-    if rules is None:
-        return None
-    return Forecasts(ClaimObjects(rules, service.clock), devices, lambda result: counted.labels(result).inc())
 
 
 make = ClaimsFeature

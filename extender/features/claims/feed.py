@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from extender.dra.objects import AllocatedDevice, Attribute, DeviceClass, DeviceId, ResourceClaim, ResourceSlice
-from extender.features.claims.devices import NO_POD, ExtendedClaim, PublishedDevices
+from extender.dra.pools import PoolId
 from extender.kube.objects import items, mapping, text
 from extender.kube.source import Source
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice
@@ -34,12 +34,33 @@ _REQUEST: Final = re.compile(r"container-(\d{1,4})-request-\d{1,4}")
 _COMPATIBLE: Final = "dra.net/numaNode"
 
 
+class ExtendedClaim(NamedTuple):
+    """A claim that kube-scheduler has made for extended resources of a pod.
+
+    `containers`: which container has each of its devices, by position, init containers first; -1: not known.
+    """
+
+    pod_uid: str = ""
+    containers: tuple[int, ...] = ()
+
+
+NO_POD: Final = ExtendedClaim()
+
+
 class NamedSlice(NamedTuple):
-    """One ResourceSlice. `exact`: as the allocator reads it; None: it cannot be read, and `published` is empty."""
+    """One ResourceSlice. `node_name` empty: its devices are not local to one node.
+
+    `exact`: as the allocator reads it; None: it cannot be read, and has no devices. `selects_labels`: whether labels of
+    nodes matter.
+    """
 
     name: str
-    published: PublishedDevices
+    node_name: str
+    pool_id: PoolId = ("", "")
+    generation: int = 0
+    devices: Mapping[DeviceId, DynamicDevice] = {}
     exact: ResourceSlice | None = None
+    selects_labels: bool = False
 
 
 class AllocatedClaim(NamedTuple):
@@ -53,7 +74,7 @@ class AllocatedClaim(NamedTuple):
     is_read: bool = True
 
     @property
-    def claim(self) -> str:
+    def name(self) -> str:
         """NAMESPACE/NAME."""
         return self.exact.name
 
@@ -63,13 +84,6 @@ class AllocatedClaim(NamedTuple):
         return tuple(each.id for each in self.exact.allocated or ())
 
 
-class NamedClass(NamedTuple):
-    """One DeviceClass. `exact` None: it cannot be read."""
-
-    name: str
-    exact: DeviceClass | None
-
-
 def decode_slice(value: Mapping[str, Any]) -> tuple[str, NamedSlice] | None:
     """The slice under its name. None without a name."""
     name, spec = text(mapping(value, "metadata"), "name"), mapping(value, "spec")
@@ -77,14 +91,21 @@ def decode_slice(value: Mapping[str, Any]) -> tuple[str, NamedSlice] | None:
         return None
     exact = _exact(slice_from_json, value)
     if exact is None:
-        return name, NamedSlice(name, PublishedDevices(node_name=text(spec, "nodeName"), pool="", generation=0))
-    driver, pool = exact.driver, exact.pool
+        return name, NamedSlice(name, text(spec, "nodeName"))
+    pool_id = exact.driver, exact.pool
     # Where each device names its own nodes, which of them are local to one node is not read: they count as not listed.
     listed = () if exact.per_device else exact.devices
-    devices = tuple(DynamicDevice(driver, pool, each.name, numa_of(driver, each.attributes)) for each in listed)
-    node_name, generation = exact.selection.node_name, exact.generation
-    published = PublishedDevices(node_name=node_name, pool=f"{driver}/{pool}", generation=generation, devices=devices)
-    return name, NamedSlice(name, published, exact)
+    devices = [DynamicDevice(*pool_id, each.name, numa_of(exact.driver, each.attributes)) for each in listed]
+    selections = (exact.selection, *(device.selection for device in exact.devices))
+    return name, NamedSlice(
+        name,
+        exact.selection.node_name,
+        pool_id,
+        exact.generation,
+        {device.key: device for device in devices},
+        exact,
+        any(selection.selects is not None for selection in selections),
+    )
 
 
 def numa_of(driver: str, attributes: Mapping[str, Attribute]) -> int:
@@ -115,10 +136,10 @@ def decode_claim(value: Mapping[str, Any]) -> tuple[str, AllocatedClaim] | None:
     return claim, AllocatedClaim(ResourceClaim(claim, (), allocated=held or None), extended, is_read=False)
 
 
-def decode_class(value: Mapping[str, Any]) -> tuple[str, NamedClass] | None:
-    """The class under its name. None without a name."""
+def decode_class(value: Mapping[str, Any]) -> tuple[str, DeviceClass] | None:
+    """The class under its name. None without a name. One that cannot be read has a selector that cannot be met."""
     name = text(mapping(value, "metadata"), "name")
-    return (name, NamedClass(name, _exact(class_from_json, value))) if name else None
+    return (name, _exact(class_from_json, value) or DeviceClass(name, (None,))) if name else None
 
 
 def _exact(read: Callable[[object, str], T], value: object) -> T | None:

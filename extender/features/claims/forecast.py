@@ -4,9 +4,9 @@ Rules of this file
 - Nothing is predicted while a list is incomplete, for a pod some of whose claims do not exist or cannot be read, and
   beyond `MAX_STEPS`. A claim whose search was given up on `MAX_UNKNOWN` nodes is no longer searched for.
 - Pods that passed filter, and whose claims are not written yet, are in flight: kube-scheduler may have allocated
-  devices to them on any of their nodes, or on none. Devices that were just released may be held for kube-scheduler,
-  whose watch can be behind. So a node has an answer for each possible *path*: what was released, then the pods in
-  flight that it has, in the order of their filter calls, and then the pod itself.
+  to them what was predicted on any of their nodes, or nothing. Devices that were just released may be held for
+  kube-scheduler, whose watch can be behind. So a node has an answer for each possible *case* of what is held besides.
+  Where that would be too many, they are counted on no node, and the answers are not certain (`is_open`).
 - What a node's answers are made of has a version (`objects`). Answers are kept as long as it is the same.
 - The event loop makes a `CallForecast`, and one thread uses it.
 """
@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from itertools import count as count_from
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from extender.bounded import BoundedMap
 from extender.dra.cel import match
 from extender.dra.objects import AllocatedDevice, DeviceId, DraNode, ResourceClaim
-from extender.dra.replay import ALLOCATED, UNKNOWN, ClusterDevices, allocate
-from extender.features.claims.devices import DynamicDevices
+from extender.dra.replay import ALLOCATED, ERROR, UNKNOWN, ClusterDevices, allocate
 from extender.features.claims.objects import ClaimObjects, Version
 from extender.questions.node_context import DynamicDevice, LookUp
 from extender.replay.pod import Pod
@@ -35,8 +35,12 @@ MAX_STEPS: Final = 10_000
 MAX_UNKNOWN: Final = 32
 MAX_SEARCHED: Final = 10_000
 """Nodes of a call that are searched, and whose answers are kept."""
-MAX_PATHS: Final = 8
+MAX_CASES: Final = 8
 """Of one node in one call. If there are more, the devices are not known."""
+MAX_NEAR: Final = 64
+"""Nodes of a pod in flight. If it can be on more of them, it is counted on none, and they are open."""
+MAX_COLUMNS: Final = 16
+"""For how many pod shapes the judgements of all nodes are kept."""
 MAX_KEPT: Final = 64
 """Answers and judgements of one node that are kept."""
 MAX_FLIGHTS: Final = 64
@@ -46,21 +50,20 @@ LAST: Final = 20
 MAX_WRONG: Final = 2
 """Filter refuses no node for a prediction while more than `MAX_WRONG` of the `LAST` ones were wrong."""
 MAX_REMEMBERED: Final = 1000
-Path: TypeAlias = tuple[str, ...]
-"""What each pod asks for (`PodAsk.key`)."""
 Given: TypeAlias = Sequence[Sequence[AllocatedDevice]]
 """The devices of each claim of a pod, in the order of the claims."""
 Answer: TypeAlias = Sequence[Given] | None
 """All possible ones. Empty: kube-scheduler allocates nothing there; None: not known."""
+Case: TypeAlias = tuple[AllocatedDevice, ...]
+"""Devices that pods in flight hold on a node."""
 T = TypeVar("T")
+R = TypeVar("R")
 _NO_LABELS: Final[Mapping[str, str]] = {}
+_ALONE: Final[Sequence[Case]] = ((),)
 
 
 class PodAsk(NamedTuple):
-    """The claims of a pod that are not allocated, in the order of the pod. `key`: equal if they ask for the same.
-
-    Or a claim whose devices were just released: kube-scheduler may not know that yet.
-    """
+    """The claims of a pod that are not allocated, in the order of the pod. `key`: equal if they ask for the same."""
 
     key: str
     claims: Sequence[ResourceClaim]
@@ -73,8 +76,31 @@ class NodeForecast:
     version: Version
     node: DraNode
     devices: Sequence[DynamicDevice]
-    answers: dict[Path, Answer] = field(default_factory=dict)
+    answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
     judged: dict[object, Any] = field(default_factory=dict)
+
+
+Entry: TypeAlias = tuple[int, Any, NodeForecast]
+"""What was judged of a node without anything in flight: the id of its class, the result, and what was known."""
+
+
+class Limits(NamedTuple):
+    """`look_up`: says the labels of nodes. `out_of_time`: whether no further node can be searched."""
+
+    look_up: LookUp
+    out_of_time: Callable[[], bool]
+
+
+class Judge(NamedTuple, Generic[T, R]):
+    """What is asked about nodes. `about`: its name; its results are kept by it, and the node's class.
+
+    `of_devices`: says something of the node at a position with these devices. `merge`: one result from what it said of
+    each possible allocation; of none, if kube-scheduler allocates nothing there.
+    """
+
+    about: str
+    of_devices: Callable[[int, Sequence[DynamicDevice]], T]
+    merge: Callable[[Sequence[T]], R | None]
 
 
 class Flight(NamedTuple):
@@ -93,16 +119,16 @@ class Flight(NamedTuple):
 class Forecasts:
     """The predictions. *count*: called with the result for each pod whose claims were written."""
 
-    def __init__(self, objects: ClaimObjects, devices: DynamicDevices, count: Callable[[str], object]) -> None:
+    def __init__(self, objects: ClaimObjects, count: Callable[[str], object]) -> None:
         self.is_complete = False
         """Whether all slices, classes and claims have been listed."""
         self.objects: Final = objects
-        self.devices: Final = devices
         self.matches: Final = partial(match, with_lists=objects.rules.lists_in_cel)
         self.nodes: Final[BoundedMap[str, NodeForecast]] = BoundedMap(MAX_SEARCHED)
         self.unknown: Final[BoundedMap[str, int]] = BoundedMap(MAX_REMEMBERED)
         """On how many nodes the search for what is asked was given up."""
         self._flights: BoundedMap[str, Flight] = BoundedMap(MAX_FLIGHTS)
+        self._columns: BoundedMap[object, tuple[int, dict[str, Entry]]] = BoundedMap(MAX_COLUMNS)
         self._subjects: BoundedMap[object, int] = BoundedMap(MAX_REMEMBERED)
         self._numbers = count_from(1)
         self._clock, self._count = objects.clock, count
@@ -115,21 +141,34 @@ class Forecasts:
 
     def call(self, pod: Pod) -> "CallForecast | None":
         """What is predicted for the pod; None: nothing. The pod itself is not in flight for it."""
-        claims = self.objects.claims(pod.claims) if self.is_complete else None
+        claims = self.objects.to_allocate(pod.claims) if self.is_complete else None
         if not claims:
             return None
         self._settle()
         ask = PodAsk(repr([(each.requests, each.constraints) for each in claims]), claims)
-        others = [(PodAsk(f"released {each.name}", [each]), nodes) for each, nodes in self.objects.released()]
-        others += [(each.ask, each.nodes) for uid, each in self._flights.items() if uid != pod.uid and each.nodes]
+        others = [Other(nodes, None, each.allocated or ()) for each, nodes in self.objects.released()]
+        others += [Other(f.nodes, f.call) for uid, f in self._flights.items() if uid != pod.uid and f.nodes]
         return CallForecast(self, ask, others, self._subject(pod, ask))
+
+    def column(self, subject: object) -> dict[str, Entry]:
+        """What is kept of nodes that have not changed since."""
+        stamp, found = self._columns.pop(subject, (0, {}))
+        now, changed = self.objects.changes_since(stamp)
+        if changed is None or self.objects.selecting or len(found) > MAX_SEARCHED:
+            found = {}
+        for name in changed or ():
+            found.pop(name, None)
+        self._columns[subject] = now, found
+        return found
 
     def in_flight(self, pod: Pod, call: "CallForecast", nodes: Iterable[str]) -> None:
         """kube-scheduler may allocate devices to the pod on one of *nodes*."""
+        call.finish()
         self._flights[pod.uid] = Flight(call.ask, frozenset(nodes), self._clock(), call)
 
     def ranked(self, pod: Pod, call: "CallForecast") -> None:
         """*call* is the last one about the pod."""
+        call.finish()
         flight = self._flights.get(pod.uid)
         if flight is not None:
             self._flights[pod.uid] = flight._replace(call=call)
@@ -161,127 +200,179 @@ class Forecasts:
             self._count("not_known")
             return
         agrees = any(_ids_of(each) == _ids_of(written) for each in possible)
-        self._count("agrees" if agrees else "differs")
-        if not flight.call.others:
+        self._count("agrees" if agrees else "differs" if flight.call.is_closed else "not_known")
+        if flight.call.is_alone:
             self._wrong.append(not agrees)
-        if not agrees:
+        if not agrees and flight.call.is_closed:
             LOG.info("devices differ node=%s claims=%s", flight.bound_to, [each.name for each in flight.ask.claims])
 
     def _subject(self, pod: Pod, ask: PodAsk) -> int:
-        """A number that is equal for pods that differ only in names."""
+        """A number that is equal for pods that differ only in names, and whose claims ask for the same."""
         position = {each.name: i for i, each in enumerate(ask.claims)}
         used = tuple(tuple(position.get(claim, claim) for claim in each.claims) for each in pod.containers)
-        key = pod.whole_shape, used
+        key = pod.whole_shape, used, ask.key
         if key not in self._subjects:
             self._subjects[key] = next(self._numbers)
         return self._subjects[key]
 
 
+class Other(NamedTuple):
+    """What may be held on each of *nodes*: what was predicted in a call, or else *devices*."""
+
+    nodes: Collection[str]
+    call: "CallForecast | None"
+    devices: Case = ()
+
+    def cases_on(self, node_name: str) -> Sequence[Case] | None:
+        """What it may hold on a node besides nothing; None: not known."""
+        if node_name not in self.nodes:
+            return ()
+        if self.call is None:
+            return [self.devices]
+        predicted = self.call.predicted(node_name)
+        return None if predicted is None else [tuple(chain.from_iterable(given)) for given in predicted]
+
+
 class CallForecast:
-    """The prediction for one pod. `others`: what pods in flight ask for, and where. `subject`: see `judged`."""
+    """The prediction for one pod. `is_alone`: whether nothing was in flight. *others*: what was.
 
-    def __init__(
-        self, forecasts: Forecasts, ask: PodAsk, others: Sequence[tuple[PodAsk, Collection[str]]], subject: int
-    ) -> None:
+    *subject*: a number of the pod; see `judged`.
+    """
+
+    def __init__(self, forecasts: Forecasts, ask: PodAsk, others: Sequence[Other], subject: int) -> None:
         self.ask: Final = ask
-        self.others: Final = others
-        self._subject = subject
-        self._forecasts = forecasts
-        self._asks: Final[Mapping[str, PodAsk]] = {each.key: each for each in (*(each for each, _ in others), ask)}
-        self._known: dict[str, NodeForecast] = {}
+        self.is_alone: Final = not others
+        self.is_closed = True
+        """Whether all that was in flight was counted."""
+        self._forecasts, self._subject = forecasts, subject
+        self._spread: Sequence[Other] = [each for each in others if len(each.nodes) > MAX_NEAR]
+        self._near: dict[str, list[Other]] = {}
+        for each in others:
+            for name in each.nodes if len(each.nodes) <= MAX_NEAR else ():
+                self._near.setdefault(name, []).append(each)
+        self._cases: dict[str, Sequence[Case]] = {}
+        self._open: set[str] = set()
+        self._names: Sequence[str] = ()
+        self._entries: list[Entry | None] = []
+        self._positions: Mapping[str, int] | None = None
 
-    def nodes(self, names: Sequence[str], look_up: LookUp) -> Sequence[DraNode]:
-        """What slices see of each node. *look_up*: says its labels."""
-        if not self._forecasts.objects.selecting:
-            return [DraNode(name, _NO_LABELS) for name in names]
-        return [DraNode(name, look_up(name).labels or _NO_LABELS) for name in names]
+    def finish(self) -> None:
+        """Nothing is asked about further nodes. What was in flight is no longer referred to."""
+        self.is_closed = not self._open and not self._spread
+        self._near, self._spread = {}, ()
 
-    def judged(self, node: DraNode, about: object, judge: Callable[[Sequence[DynamicDevice]], T]) -> Sequence[T] | None:
-        """What *judge* says of the devices of the node, with each possible allocation to the pod.
+    def is_open(self, name: str) -> bool:
+        """Whether something else can be in flight on the node than what was counted."""
+        return name in self._open or any(name in each.nodes for each in self._spread)
 
-        None: it is not known. Empty: kube-scheduler allocates nothing there. The result is kept for pods that differ
-        only in names. *about*: everything else that *judge* reads.
+    def judged(
+        self, names: Sequence[str], class_ids: Sequence[int], judge: Judge[T, R], limits: Limits
+    ) -> list[R | None]:
+        """What *judge* says of each node. None as well if it is not known what the pod gets there.
+
+        It is kept for all pods that differ only in names.
         """
-        known, paths = self._node(node), self._paths(node.name)
-        if paths is None:
-            return None
-        found: list[T] = []
-        for path in paths:
-            key = self._subject, about, path
-            if key not in known.judged:
-                if len(known.judged) >= MAX_KEPT:
-                    known.judged.clear()
-                known.judged[key] = self._judged(known, path, judge)
-            judged = known.judged[key]
-            if judged is None:
-                return None
-            found += judged
-        return found
+        column, near = self._forecasts.column((self._subject, judge.about)), self._near
+        entries = list(map(column.get, names))
+        pairs = enumerate(zip(entries, class_ids, strict=True))
+        todo = [i for i, (entry, class_id) in pairs if entry is None or entry[0] != class_id]
+        if near:
+            todo += [i for i, name in enumerate(names) if name in near]
+        for i in dict.fromkeys(todo):
+            if limits.out_of_time():
+                entries[i] = None
+                continue
+            name, known = names[i], self._node(names[i], limits.look_up)
+            cases = self._cases[name] = self._cases_on(name) if name in near else _ALONE
+            entry = class_ids[i], self._judged(known, cases, judge, i, class_ids[i]), known
+            entries[i] = entry
+            if name not in near:
+                column[name] = entry
+        self._names, self._entries, self._positions = names, entries, None
+        return [None if each is None else each[1] for each in entries]
 
     def _judged(
-        self, known: NodeForecast, path: Path, judge: Callable[[Sequence[DynamicDevice]], T]
-    ) -> Sequence[T] | None:
-        answer = self._answer(known, path)
-        if answer is None:
-            return None
-        lists = [devices_with(known.devices, self.ask.claims, given) for given in answer]
-        return None if None in lists else [judge(each) for each in lists if each is not None]
+        self, known: NodeForecast, cases: Sequence[Case], judge: Judge[T, R], position: int, class_id: int
+    ) -> R | None:
+        found: list[T] = []
+        for case in cases:
+            key = self._subject, judge.about, class_id, _text(case)
+            if key not in known.judged:
+                answer = self._answer(known, case)
+                lists = [devices_with(known.devices, self.ask.claims, given) for given in answer or ()]
+                if len(known.judged) >= MAX_KEPT:
+                    known.judged.clear()
+                is_known = answer is not None and None not in lists
+                said = [judge.of_devices(position, each) for each in lists if each is not None]
+                known.judged[key] = said if is_known else None
+            if known.judged[key] is None:
+                return None
+            found += known.judged[key]
+        return judge.merge(found)
 
-    def predicted(self, node_name: str) -> Answer:
-        """What was found for the node before; None as well if nothing was asked about it."""
-        known, paths = self._known.get(node_name), self._paths(node_name)
-        if known is None or paths is None:
+    def predicted(self, name: str) -> Answer:
+        """What was found for the node in the last call; None as well if nothing was asked about it."""
+        if self._positions is None:
+            self._positions = {each: i for i, each in enumerate(self._names)}
+        position = self._positions.get(name)
+        entry = None if position is None else self._entries[position]
+        if entry is None:
             return None
-        answers = [known.answers.get(path) for path in paths]
+        answers = [entry[2].answers.get((self.ask.key, _text(case))) for case in self._cases.get(name, _ALONE)]
         return None if None in answers else [given for each in answers for given in each or ()]
 
-    def _node(self, node: DraNode) -> NodeForecast:
-        known = self._known.get(node.name)
-        if known is None:
-            kept, version = self._forecasts.nodes, self._forecasts.objects.version(node.name)
-            known = kept.get(node.name)
-            if known is None or known.version != version or known.node != node:
-                known = kept[node.name] = NodeForecast(version, node, self._forecasts.devices.of_node(node.name))
-            self._known[node.name] = known
+    def _node(self, name: str, look_up: LookUp) -> NodeForecast:
+        objects, kept = self._forecasts.objects, self._forecasts.nodes
+        version, known = objects.version(name), kept.get(name)
+        node = DraNode(name, (look_up(name).labels or _NO_LABELS) if objects.selecting else _NO_LABELS)
+        if known is None or known.version != version or known.node != node:
+            known = kept[name] = NodeForecast(version, node, objects.devices_on(name))
         return known
 
-    def _paths(self, node_name: str) -> Collection[Path] | None:
-        paths: dict[Path, None] = {(): None}
-        for ask, nodes in self.others:
-            if node_name in nodes:
-                paths |= {(*path, ask.key): None for path in paths}
-                if len(paths) > MAX_PATHS:
-                    return None
-        return [(*path, self.ask.key) for path in paths]
+    def _cases_on(self, name: str) -> Sequence[Case]:
+        """What may be held on the node. If that is too much or not known, nothing is, and the node is open."""
+        cases: dict[str, Case] = {"": ()}
+        for other in self._near[name]:
+            further = other.cases_on(name)
+            if further is not None:
+                found = [(*case, *each) for case in cases.values() for each in further if _can_both_be(case, each)]
+                cases |= {_text(case): case for case in found}
+            if further is None or len(cases) > MAX_CASES:
+                self._open.add(name)
+                return _ALONE
+        return list(cases.values())
 
-    def _answer(self, known: NodeForecast, path: Path) -> Answer:
-        if path not in known.answers:
+    def _answer(self, known: NodeForecast, case: Case) -> Answer:
+        key = self.ask.key, _text(case)
+        if key not in known.answers:
             if len(known.answers) >= MAX_KEPT:
                 known.answers.clear()
-            known.answers[path] = self._search(known, path)
-        return known.answers[path]
+            known.answers[key] = self._search(known, case)
+        return known.answers[key]
 
-    def _search(self, known: NodeForecast, path: Path) -> Answer:
-        objects, unknown, key = self._forecasts.objects, self._forecasts.unknown, path[-1]
-        claims = self._asks[key].claims
-        if any(each.allocated is not None for each in claims):
-            return [[each.allocated or () for each in claims]]
-        further: list[ResourceClaim] = []
-        for length in range(1, len(path)):
-            earlier = self._answer(known, path[:length])
-            if earlier is None or len(earlier) > 1:
-                return None
-            further += [ResourceClaim("", (), allocated=tuple(devices)) for given in earlier for devices in given]
-        held = objects.held_on(known.node, further)
+    def _search(self, known: NodeForecast, case: Case) -> Answer:
+        objects, unknown, key = self._forecasts.objects, self._forecasts.unknown, self.ask.key
+        held = objects.held_on(known.node, [ResourceClaim("", (), allocated=case)] if case else [])
         if held is None or unknown.get(key, 0) > MAX_UNKNOWN:
             return None
         cluster = ClusterDevices(objects.index(), objects.classes, held, self._forecasts.matches, objects.rules)
-        answers = allocate(cluster, known.node, claims, MAX_STEPS)
+        answers = allocate(cluster, known.node, self.ask.claims, MAX_STEPS)
         if answers[0].verdict == UNKNOWN:
             unknown[key] = unknown.get(key, 0) + 1
-        if any(each.verdict in (UNKNOWN, "error") for each in answers):
+        if any(each.verdict in (UNKNOWN, ERROR) for each in answers):
             return None
         return [list(map(devices_of, each.allocations)) for each in answers if each.verdict == ALLOCATED]
+
+
+def _text(case: Case) -> str:
+    """Equal for cases that hold the same."""
+    return repr(sorted(map(repr, case))) if case else ""
+
+
+def _can_both_be(case: Case, other: Case) -> bool:
+    """Whether no device is held twice that only one can hold."""
+    held = {each.id for each in case if not each.is_shared and not each.admin_access}
+    return not any(each.id in held for each in other if not each.is_shared and not each.admin_access)
 
 
 def devices_of(allocation: object) -> Sequence[AllocatedDevice]:

@@ -31,8 +31,8 @@ from typing import Final
 from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod
-from extender.features.claims.devices import DynamicDevices
-from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts
+from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts, Limits
+from extender.features.claims.objects import ClaimObjects
 from extender.features.claims.refusal import Foretold, foretold_by_claims, refusal_by_claims
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
@@ -68,7 +68,7 @@ NOT_ALLOCATED: Final = NotBound(
 class ClaimCheck(Objector):
     """Checks the claims of pods that demand alignment."""
 
-    def __init__(self, service: Service, devices: DynamicDevices, forecasts: Forecasts | None = None) -> None:
+    def __init__(self, service: Service, devices: ClaimObjects, forecasts: Forecasts | None = None) -> None:
         self._cluster, self._devices, self._forecasts = service.known.nodes, devices, forecasts
         self._surroundings = service.surroundings
         self._offload, self._clock = service.offload, service.clock
@@ -94,12 +94,14 @@ class ClaimCheck(Objector):
         """The result without nodes where devices break the pod's demand, and why."""
         is_sure = self._forecasts is not None and not self._forecasts.is_doubted
         refusals = {name: each.reason for name, each in foretold.items() if each.is_certain and is_sure}
-        refusals |= await self._refusals(pod, filtered.feasible)
-        after = filtered
+        allocated = (self._devices.claim(name) for name in pod.claims)
+        if pod.wants_devices or any(each is not None and each.allocated for each in allocated):
+            refusals |= await self._refusals(pod, filtered.feasible)
+        after, instead = filtered, dict[str, Judgement]()
         for reason in dict.fromkeys(refusals.values()):
             names = {name for name, each in refusals.items() if each is reason}
             after = without(after, names, reason.text)
-        instead = {name: Judgement(reason, Certainty.EXACT) for name, reason in refusals.items()}
+            instead |= dict.fromkeys(names, Judgement(reason, Certainty.EXACT))
         tried = self._tried_for(pod)
         for reason, names in ((RefusalReason.DEMAND_CLAIM, tried), (RefusalReason.DEMAND_FORECAST, {*foretold})):
             before, after = after, avoid(after, names, reason)
@@ -110,10 +112,10 @@ class ClaimCheck(Objector):
         """Where the devices that kube-scheduler will allocate break the pod's demand, or may break it."""
         if forecast is None or not (_concerns(pod) or len(names) == 1):  # prioritize is not called about one node
             return {}
-        out_of_time = time_limit(self._clock, self._clock() + FORECAST_SECONDS)
-        some = names[:MAX_SEARCHED]
-        nodes = zip(forecast.nodes(some, self._surroundings), self._cluster.classes_of(some), strict=True)
-        return await self._offload(foretold_by_claims, pod, list(nodes), forecast, out_of_time)
+        limits = Limits(self._surroundings, time_limit(self._clock, self._clock() + FORECAST_SECONDS))
+        some, index = names[:MAX_SEARCHED], self._cluster.index
+        classes = index.snapshot().at(index.names.slots_of(some))
+        return await self._offload(foretold_by_claims, pod, some, classes, forecast, limits)
 
     def _with_cpu_nodes(self, pod: Pod, filtered: Filtered) -> Filtered:
         """The result with the nodes whose CPUs a DRA driver allocates, and whose kubelets therefore place nothing."""
@@ -121,7 +123,7 @@ class ClaimCheck(Objector):
             return filtered
         text = RefusalReason.DEMAND_NOT_PLACED.text
         refused = islice((name for name, why in filtered.refused.items() if why == text), MAX_CPU_NODES)
-        names = [name for name in refused if may_claim_cpus(pod, self._devices.of_node(name))]
+        names = [name for name in refused if may_claim_cpus(pod, self._devices.devices_on(name))]
         return with_feasible(filtered, *names) if names else filtered
 
     async def _refusals(self, pod: Pod, names: Iterable[str]) -> Mapping[str, RefusalReason]:
@@ -138,7 +140,7 @@ class ClaimCheck(Objector):
         if any(not self._devices.is_allocated_for(claim, node_name) for c in pod.containers for claim in c.claims):
             return NOT_ALLOCATED
         (node_class,) = self._cluster.classes_of((node_name,))
-        if extended_by_claims(pod, node_class) and self._devices.of_extended(pod.uid, node_name) is None:
+        if extended_by_claims(pod, node_class) and self._devices.devices_for_extended(pod.uid, node_name) is None:
             return NOT_ALLOCATED
         refusal = await self._refusal(pod, node_name)
         if refusal is None:
@@ -179,17 +181,17 @@ def _concerns(pod: Pod) -> bool:
     return pod.demand.is_required and not pod.demand.fault and (pod.has_claims or pod.wants_devices)
 
 
-def claimed_by(pod: Pod, devices: DynamicDevices, node_name: str) -> Claimed:
+def claimed_by(pod: Pod, devices: ClaimObjects, node_name: str) -> Claimed:
     """The claimed devices of the pod's containers. Empty if they have none."""
     found = {
         container.name: tuple(
             ClaimedDevice(device.numa, device.is_cpus)
             for claim in container.claims
-            for device in devices.of_claim(claim, node_name) or ()
+            for device in devices.devices_of(claim, node_name) or ()
         )
         for container in pod.containers
     }
-    for position, device in devices.of_extended(pod.uid, node_name) or ():
+    for position, device in devices.devices_for_extended(pod.uid, node_name) or ():
         is_known = 0 <= position < len(pod.containers)
         name = pod.containers[position if is_known else 0].name
         found[name] = (*found[name], ClaimedDevice(device.numa if is_known else 0))

@@ -1,32 +1,37 @@
-"""Slices, classes and claims, as kube-scheduler's allocator reads them, and what has changed for each node.
+"""Slices, classes and claims: which devices a node has, who has them, and what decides about further ones.
 
 Rules of this file
 - The event loop changes this. Other threads read it: what they get is replaced by changes, and never changed itself.
+- Of a pool only the slices of its highest generation count, as for kube-scheduler.
+- A device that is not local to one node is left out, of nodes and of claims: its NUMA node does not matter.
+- The NUMA node of a claimed device is not known if no current slice lists the device.
 - A slice that cannot be read hides what its node has, or what all nodes have if it does not name one. A claim that
   cannot be read holds the devices that it names, and nothing is known of what it asks for.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import count
-from typing import Final, NamedTuple, TypeAlias
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from itertools import count, takewhile
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from extender.bounded import BoundedMap
-from extender.dra.objects import DeviceClass, DraNode, ResourceClaim, ResourceSlice
+from extender.dra.objects import DeviceClass, DeviceId, DraNode, ResourceClaim, ResourceSlice
 from extender.dra.pools import PoolId, SliceIndex
 from extender.dra.requests import AllocatedState
 from extender.dra.rules import AllocatorRules
 from extender.features.claims.feed import AllocatedClaim, NamedSlice
+from extender.questions.node_context import DynamicDevice
 
 MAX_HOLDERS: Final = 2000
-"""Claims that have devices of the pools of one node. If there are more, the node's devices are not known."""
+"""Claims that have devices of the pools of one node. If there are more, nothing is known of the devices to come."""
+MAX_CHANGES: Final = 10_000
+"""The last changes of nodes that are kept."""
 MAX_RELEASED: Final = 1000
 RELEASE_SECONDS: Final = 0.5
 """How long kube-scheduler may not have seen that devices are free again."""
-MAX_SLICES: Final = 256
-"""Of the pools of one node, for questions."""
-MAX_NODES: Final = 10_000
-"""Nodes whose parts are kept for questions."""
 Version: TypeAlias = tuple[int, int]
+K = TypeVar("K", bound=Hashable)
+NO_DEVICES: Final[tuple[DynamicDevice, ...]] = ()
 
 
 class NodeClaims(NamedTuple):
@@ -37,9 +42,13 @@ class NodeClaims(NamedTuple):
 
 
 class ClaimObjects:
-    """All that decides which devices claims get. *rules*: of the kube-scheduler. *clock*: seconds."""
+    """All slices, classes and claims. `complete`: whether slices and claims have been listed.
+
+    *rules*: of the kube-scheduler. *clock*: seconds.
+    """
 
     def __init__(self, rules: AllocatorRules, clock: Callable[[], float]) -> None:
+        self.complete = False
         self.rules: Final = rules
         self.clock: Final = clock
         self.classes: Final[dict[str, DeviceClass]] = {}
@@ -47,38 +56,41 @@ class ClaimObjects:
         """The slices for which the labels of nodes matter."""
         self._next: Final = count(1).__next__
         self._everywhere = 0
+        self._changes: deque[tuple[int, str]] = deque(maxlen=MAX_CHANGES)
         self._versions: dict[str, int] = {}
-        self._slices: dict[str, ResourceSlice] = {}
+        self._slices: dict[str, NamedSlice] = {}
+        self._of_pool: dict[PoolId, dict[str, NamedSlice]] = {}
+        self._of_node: dict[str, dict[str, NamedSlice]] = {}
         self._unread: dict[str, str] = {}
-        self._slices_of: dict[PoolId, dict[str, ResourceSlice]] = {}
+        """The node of each slice that cannot be read; "": all nodes."""
         self._claims: dict[str, AllocatedClaim] = {}
+        self._extended: dict[str, str] = {}
+        """The claim that kube-scheduler has made for extended resources of a pod, by its UID."""
         self._holders: dict[PoolId, tuple[ResourceClaim, ...]] = {}
-        self._of_nodes: BoundedMap[str, tuple[Version, NodeClaims | None]] = BoundedMap(MAX_NODES)
+        self._devices: dict[str, tuple[int, tuple[DynamicDevice, ...]]] = {}
+        """With the version of the node."""
+        self._node_claims: dict[str, tuple[Version, NodeClaims]] = {}
         self._released: BoundedMap[str, tuple[ResourceClaim, float]] = BoundedMap(MAX_RELEASED)
-        self._slice_version = 0
         self._index: tuple[int, SliceIndex] = 0, SliceIndex((), rules)
+        self._slice_version = 0
 
     def set_slice(self, name: str, value: NamedSlice | None) -> None:
         """The slice *name*; None: it is gone."""
         before = self._slices.pop(name, None)
-        if before is not None:
-            of_pool = self._slices_of[before.driver, before.pool]
-            del of_pool[name]
-            if not of_pool:
-                del self._slices_of[before.driver, before.pool]
-            self._changed(before)
-        hidden = self._unread.pop(name, None)
-        exact = None if value is None else value.exact
-        if exact is not None:
-            self._slices[name] = self._slices_of.setdefault((exact.driver, exact.pool), {})[name] = exact
-            self._changed(exact)
-        elif value is not None:
-            self._unread[name] = value.published.node_name
-        for node_name in {hidden, self._unread.get(name)} - {None}:
-            self._changed_on(node_name or "")
+        for each in (before, value):
+            if each is not None:
+                _put(self._of_pool, each.pool_id, name, value if each is value else None)
+                _put(self._of_node, each.node_name, name, value if each is value else None)
+        self._unread.pop(name, None)
         self.selecting.discard(name)
-        if exact is not None and _selects(exact):
-            self.selecting.add(name)
+        if value is not None:
+            self._slices[name] = value
+            if value.exact is None:
+                self._unread[name] = value.node_name
+            elif value.selects_labels:
+                self.selecting.add(name)
+        for each in (before, value):
+            self._changed(each)
         self._slice_version = self._next()
 
     def set_class(self, name: str, value: DeviceClass | None) -> None:
@@ -86,24 +98,91 @@ class ClaimObjects:
         self.classes.pop(name, None)
         if value is not None:
             self.classes[name] = value
-        self._changed_on("")
+        self._everywhere = self._next()
 
     def set_claim(self, name: str, value: AllocatedClaim | None) -> None:
         """The claim NAMESPACE/NAME; None: it is gone."""
         before = self._claims.pop(name, None)
+        if before is not None and self._extended.get(before.extended.pod_uid) == name:
+            del self._extended[before.extended.pod_uid]
         if value is not None:
             self._claims[name] = value
-        held, holds = (_pools(None if each is None else each.exact) for each in (before, value))
+            if value.extended.pod_uid and value.devices:
+                self._extended[value.extended.pod_uid] = name
+        held, holds = (_pools(each and each.exact) for each in (before, value))
         if before is not None and held and not holds:
             self._released[name] = before.exact, self.clock()
         for pool_id in dict.fromkeys((*held, *holds)):
             kept = tuple(each for each in self._holders.pop(pool_id, ()) if each.name != name)
-            if value is not None and pool_id in holds:
-                kept = (*kept, value.exact)
+            kept += (value.exact,) if value is not None and pool_id in holds else ()
             if kept:
                 self._holders[pool_id] = kept
-            for each in self._slices_of.get(pool_id, {}).values():
+            for each in self._of_pool.get(pool_id, {}).values():
                 self._changed(each)
+
+    def devices_on(self, name: str) -> tuple[DynamicDevice, ...]:
+        """The devices of a node, in the order in which each slice lists them. "": those local to no node.
+
+        The same object as long as none of them changes.
+        """
+        version, slices_here = self._versions.get(name, 0), self._of_node.get(name)
+        if slices_here is None:  # nothing is kept of a name that no slice has
+            return NO_DEVICES
+        known = self._devices.get(name)
+        if known is None or known[0] != version:
+            slices = [each for _, each in sorted(slices_here.items())]
+            newest: dict[PoolId, int] = {}
+            for each in slices:
+                newest[each.pool_id] = max(newest.get(each.pool_id, 0), each.generation)
+            holders = {d: claim.name for pool in newest for claim in self._holders.get(pool, ()) for d in _ids(claim)}
+            devices = [d for each in slices if each.generation == newest[each.pool_id] for d in each.devices.values()]
+            found = tuple(device._replace(claim=holders.get(device.key, "")) for device in devices)
+            known = self._devices[name] = version, found
+        return known[1]
+
+    def devices_of(self, claim: str, node_name: str) -> tuple[DynamicDevice, ...] | None:
+        """The devices of the claim NAMESPACE/NAME that matter on a node; None: it is not known to be allocated."""
+        keys = self._devices_of(claim)
+        if keys is None:
+            return None
+        here = {device.key: device for device in self.devices_on(node_name)}
+        return tuple(
+            here.get(key) or DynamicDevice(*key, claim=claim) for key in keys if key in here or not self._is_listed(key)
+        )
+
+    def devices_for_extended(self, pod_uid: str, node_name: str) -> Sequence[tuple[int, DynamicDevice]] | None:
+        """The devices that stand for a pod's extended resources, each with the position of its container.
+
+        None: they are not known to be allocated for the node.
+        """
+        claim = self._extended.get(pod_uid, "")
+        devices = self.devices_of(claim, node_name)
+        if devices is None or not self.is_allocated_for(claim, node_name):
+            return None
+        known = self._claims[claim]
+        keys = dict(zip(known.devices, known.extended.containers, strict=True))
+        return [(keys[device.key], device) for device in devices]
+
+    def is_allocated_for(self, claim: str, node_name: str) -> bool:
+        """Whether the claim NAMESPACE/NAME is known to have devices that a pod on the node can use.
+
+        False as well for devices that are local to another node: a newer allocation has not been seen yet.
+        """
+        keys = self._devices_of(claim)
+        homes = ({each.node_name for each in self._listing(key)} for key in keys or ())
+        return keys is not None and all(not nodes or nodes & {node_name, ""} for nodes in homes)
+
+    def _devices_of(self, claim: str) -> Sequence[DeviceId] | None:
+        known = self._claims.get(claim)
+        return known.devices if known is not None and known.devices and self.complete else None
+
+    def _listing(self, key: DeviceId) -> Iterator[NamedSlice]:
+        return (each for each in self._of_pool.get(key[:2], {}).values() if key in each.devices)
+
+    def _is_listed(self, key: DeviceId) -> bool:
+        """Whether a current slice lists the device."""
+        nodes = {each.node_name for each in self._listing(key)}
+        return any(key == device.key for node_name in nodes for device in self.devices_on(node_name))
 
     def released(self) -> Iterator[tuple[ResourceClaim, Collection[str]]]:
         """The claims that lost their devices in the last `RELEASE_SECONDS`, and the nodes that have these."""
@@ -112,11 +191,10 @@ class ClaimObjects:
             if at < since:
                 del self._released[name]
                 continue
-            slices = (each for pool_id in _pools(claim) for each in self._slices_of.get(pool_id, {}).values())
-            yield claim, {each.selection.node_name for each in slices}
+            yield claim, {each.node_name for pool in _pools(claim) for each in self._of_pool.get(pool, {}).values()}
 
-    def claims(self, names: Sequence[str]) -> Sequence[ResourceClaim] | None:
-        """Those of *names* that are not allocated; None: one does not exist, or cannot be read."""
+    def to_allocate(self, names: Sequence[str]) -> Sequence[ResourceClaim] | None:
+        """Those of the claims *names* that are not allocated; None: one does not exist, or cannot be read."""
         found = [self._claims.get(name) for name in names]
         known = [each.exact for each in found if each is not None and each.is_read]
         return [each for each in known if each.allocated is None] if len(known) == len(names) else None
@@ -126,60 +204,88 @@ class ClaimObjects:
         found = self._claims.get(name)
         return None if found is None else found.exact
 
+    def pending(self) -> Mapping[str, ResourceClaim]:
+        """The claims that are not allocated, by NAMESPACE/NAME."""
+        known = self._claims.items()
+        return {name: each.exact for name, each in known if each.is_read and each.exact.allocated is None}
+
     def version(self, node_name: str) -> Version:
         """Another one as soon as anything changes that decides about devices on the node."""
         return self._everywhere, self._versions.get(node_name, 0)
 
+    def changes_since(self, stamp: int) -> tuple[int, Sequence[str] | None]:
+        """The stamp of now, and the nodes whose version has changed since *stamp*; None: it can be any of them."""
+        now = self._next()
+        changed = list(takewhile(lambda each: each[0] > stamp, reversed(self._changes.copy())))
+        is_all = self._everywhere > stamp or len(changed) == MAX_CHANGES
+        return now, None if is_all else [name for _, name in changed]
+
     def index(self) -> SliceIndex:
-        """All slices."""
+        """All slices that can be read."""
         version, found = self._index
         if version != (now := self._slice_version):
-            found = SliceIndex(list(self._slices.values()), self.rules)
+            slices = [each.exact for each in list(self._slices.values()) if each.exact is not None]
+            found = SliceIndex(slices, self.rules)
             self._index = now, found
         return found
 
-    def of_node(self, name: str) -> "NodeClaims | None":
-        """What decides about the devices of a node, the same object while its version is the same; None: not known."""
-        known, version = self._of_nodes.get(name), self.version(name)
-        if known is None or known[0] != version:
-            known = self._of_nodes[name] = version, self._node_claims(DraNode(name, {}))
-        return known[1]
-
-    def _node_claims(self, node: DraNode) -> "NodeClaims | None":
-        if self.selecting or not {"", node.name}.isdisjoint(self._unread.values()):
-            return None
-        ids = list(self.index().pool_ids(node))
-        slices = [each for pool_id in ids for each in self._slices_of[pool_id].values()]
-        holders = {each.name: each for pool_id in ids for each in self._holders.get(pool_id, ())}
-        is_small = len(slices) <= MAX_SLICES and len(holders) <= MAX_HOLDERS
-        return NodeClaims(tuple(slices), tuple(holders.values())) if is_small else None
-
-    def pending(self) -> Mapping[str, ResourceClaim]:
-        """The claims that are not allocated, by NAMESPACE/NAME."""
-        pending = (each.exact for each in self._claims.values() if each.is_read and each.exact.allocated is None)
-        return {each.name: each for each in pending}
-
-    def held_on(self, node: DraNode, further: Sequence[ResourceClaim]) -> AllocatedState | None:
-        """What claims have of the pools of a node, and *further* ones that are not written yet; None: not known."""
+    def holders_on(self, node: DraNode) -> Sequence[ResourceClaim] | None:
+        """The claims that have devices of the pools of a node; None: it is not known."""
         if not {"", node.name}.isdisjoint(list(self._unread.values())):
             return None
         found = {each.name: each for pool_id in self.index().pool_ids(node) for each in self._holders.get(pool_id, ())}
-        return None if len(found) > MAX_HOLDERS else AllocatedState([*found.values(), *further], self.rules)
+        return None if len(found) > MAX_HOLDERS else list(found.values())
 
-    def _changed(self, each: ResourceSlice) -> None:
-        self._changed_on("" if each.counter_sets else each.selection.node_name)
+    def held_on(self, node: DraNode, further: Sequence[ResourceClaim]) -> AllocatedState | None:
+        """What claims have of the pools of a node, and *further* ones that are not written yet; None: not known."""
+        holders = self.holders_on(node)
+        return None if holders is None else AllocatedState([*holders, *further], self.rules)
 
-    def _changed_on(self, node_name: str) -> None:
-        if node_name:
-            self._versions[node_name] = self._next()
+    def claims_on(self, name: str) -> NodeClaims | None:
+        """What decides about devices to come, the same object while its version is the same; None: not known.
+
+        Also if labels of nodes matter, or slices that are not local to the node.
+        """
+        if self.selecting or "" in self._of_node or name not in self._of_node:
+            return None
+        known, version = self._node_claims.get(name), self.version(name)
+        if known is None or known[0] != version:
+            holders = self.holders_on(DraNode(name, {}))
+            exact = tuple(each.exact for each in self._of_node[name].values() if each.exact is not None)
+            if holders is None:
+                return None
+            known = self._node_claims[name] = version, NodeClaims(exact, holders)
+        return known[1]
+
+    def _changed(self, each: NamedSlice | None) -> None:
+        """What a slice has is another device, or somebody else's."""
+        if each is None:
+            return
+        version = self._next()
+        self._changes.append((version, each.node_name))
+        if each.node_name in self._of_node:
+            self._versions[each.node_name] = version
         else:
+            self._versions.pop(each.node_name, None)
+            self._devices.pop(each.node_name, None)
+            self._node_claims.pop(each.node_name, None)
+        if not each.node_name or each.exact is None or each.exact.counter_sets:
             self._everywhere = self._next()
+
+
+def _put(table: dict[K, dict[str, NamedSlice]], key: K, name: str, value: NamedSlice | None) -> None:
+    """Keep the slice *name* under *key*; None: keep it no longer. Nothing is kept of a key without slices."""
+    found = table.setdefault(key, {})
+    found.pop(name, None)
+    if value is not None:
+        found[name] = value
+    if not found:
+        del table[key]
 
 
 def _pools(claim: ResourceClaim | None) -> Sequence[PoolId]:
     return () if claim is None else [each.id[:2] for each in claim.allocated or ()]
 
 
-def _selects(each: ResourceSlice) -> bool:
-    selections = (each.selection, *(device.selection for device in each.devices))
-    return any(selection.selects is not None for selection in selections)
+def _ids(claim: ResourceClaim) -> Iterator[DeviceId]:
+    return (each.id for each in claim.allocated or ())

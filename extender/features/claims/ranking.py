@@ -5,7 +5,6 @@ left is unknown. Placements are kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -14,14 +13,14 @@ from numpy.typing import NDArray
 
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
-from extender.dra.objects import DraNode
-from extender.features.claims.devices import DynamicDevices
-from extender.features.claims.forecast import CallForecast, Forecasts
+from extender.features.claims.forecast import CallForecast, Forecasts, Judge, Limits
+from extender.features.claims.objects import ClaimObjects
 from extender.kubelet.admission import MAX_OUTCOMES
 from extender.kubelet.budget import Budget
 from extender.questions.claim_alignment import (
     ClaimAlignment,
     Places,
+    can_be_ranked,
     claim_alignment_of,
     is_certain,
     places_of,
@@ -34,7 +33,7 @@ from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import Objector, ScoreCall
 from extender.scheduling.replays import SHARES, Offload, time_limit
 
-MAX_RANKED: Final = 2000
+MAX_RANKED: Final = 10_000
 RANKING_SECONDS: Final = 1.0
 MAX_SHAPES: Final = 16
 MAX_PLACES: Final = 10_000
@@ -46,7 +45,7 @@ class ClaimRanking(Objector):
 
     def __init__(
         self,
-        devices: DynamicDevices,
+        devices: ClaimObjects,
         offload: Offload,
         forecasts: Forecasts | None = None,
         look_up: LookUp = lambda _name: NOTHING_KNOWN,
@@ -65,8 +64,8 @@ class ClaimRanking(Objector):
             return None
         classes = answers.snapshot.at(answers.slots)
         alignments = await self._alignments(pod, call.entry, answers.names, classes)
-        judgements = [answers.kinds.judgements[code] for code in answers.codes.tolist()]
-        return np.array(ranked_by_claims(scores.tolist(), alignments, judgements), np.uint8)
+        ranked = np.array([can_be_ranked(each) for each in answers.kinds.judgements], np.bool_)
+        return ranked_by_claims(scores, alignments, ranked[answers.codes])
 
     async def _alignments(
         self, pod: Pod, entry: ShapeJudgements, names: Sequence[str], classes: Sequence[NodeClass]
@@ -77,15 +76,11 @@ class ClaimRanking(Objector):
         """
         if not self._devices.complete:
             return [ClaimAlignment.UNKNOWN] * len(names)
-        devices = [self._devices.of_node(name) for name in names]
         known = self._places_of(entry)
-        out_of_time = time_limit(self._clock, self._clock() + RANKING_SECONDS)
+        limits = Limits(self._look_up, time_limit(self._clock, self._clock() + RANKING_SECONDS))
         forecast = None if self._forecasts is None else self._forecasts.call(pod)
-        nodes = None if forecast is None else forecast.nodes(names, self._look_up)
-        foretold = None if forecast is None or nodes is None else (forecast, nodes)
-        found, new = await self._offload(
-            _alignments_of, pod, entry.shape, devices, classes, known, foretold, out_of_time
-        )
+        nodes = names, classes, self._devices.devices_on
+        found, new = await self._offload(_alignments_of, pod, entry.shape, nodes, known, forecast, limits)
         if self._forecasts is not None and forecast is not None:
             self._forecasts.ranked(pod, forecast)
         if len(known) + len(new) > MAX_PLACES:
@@ -105,35 +100,38 @@ class ClaimRanking(Objector):
 def _alignments_of(
     pod: Pod,
     shape: PodShape,
-    devices: Sequence[Sequence[DynamicDevice]],
-    classes: Sequence[NodeClass],
+    nodes: tuple[Sequence[str], Sequence[NodeClass], Callable[[str], Sequence[DynamicDevice]]],
     known: Mapping[int, Places],
-    foretold: tuple[CallForecast, Sequence[DraNode]] | None,
-    out_of_time: Callable[[], bool],
+    forecast: CallForecast | None,
+    limits: Limits,
 ) -> tuple[list[ClaimAlignment], dict[int, Places]]:
-    """The answers in the order of *devices* and *classes*, and the placements that were not *known*, by class id.
+    """The answers for *nodes*, and the placements that were not *known*, by class id.
 
-    *foretold*: the prediction, and what it reads of each node; None: there is none.
+    *nodes*: names, classes, and what returns the devices of one. *forecast* None: nothing is predicted.
     """
+    names, classes, devices_on = nodes
     missing = [node_class for node_class in dict.fromkeys(classes) if node_class.id not in known]
     new: dict[int, Places] = {}
     for node_class in islice(missing, MAX_RANKED):
-        places = _places(shape, node_class, Budget(SHARES[1], out_of_time))
-        if out_of_time():
+        places = _places(shape, node_class, Budget(SHARES[1], limits.out_of_time))
+        if limits.out_of_time():
             break
         new[node_class.id] = places
-    answers = []
-    for i, node_class in enumerate(classes):
-        placed = known.get(node_class.id) or new.get(node_class.id, ())
-        align = partial(claim_alignment_of, pod, node_class.kubelet, places=placed)
-        found: Sequence[ClaimAlignment] | None = None
-        if foretold is not None and placed and not out_of_time():
-            found = foretold[0].judged(foretold[1][i], node_class.id, align)
-        if found:
-            answers.append(found[0] if len({*found}) == 1 else ClaimAlignment.UNKNOWN)
-        else:
-            answers.append(align(devices[i]))
-    return answers, new
+
+    def align(i: int, devices: Sequence[DynamicDevice]) -> ClaimAlignment:
+        places = known.get(classes[i].id) or new.get(classes[i].id, ())
+        return claim_alignment_of(pod, classes[i].kubelet, devices, places)
+
+    found: Sequence[ClaimAlignment | None] = [None] * len(names)
+    if forecast is not None and len(new) == len(missing):
+        found = forecast.judged(names, [each.id for each in classes], Judge("ranking", align, _one_of), limits)
+    return [align(i, devices_on(names[i])) if each is None else each for i, each in enumerate(found)], new
+
+
+def _one_of(alignments: Sequence[ClaimAlignment]) -> ClaimAlignment | None:
+    """The only one. None: there is none."""
+    found = {*alignments}
+    return found.pop() if len(found) == 1 else ClaimAlignment.UNKNOWN if found else None
 
 
 def _places(shape: PodShape, node_class: NodeClass, budget: Budget) -> Places:

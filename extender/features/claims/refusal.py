@@ -1,13 +1,11 @@
 """Whether claimed devices break the demand of their pod on a node: those that it has, and those that it will get."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from extender.cluster.node_class import NodeClass
-from extender.dra.objects import DraNode
-from extender.features.claims.forecast import CallForecast
+from extender.features.claims.forecast import CallForecast, Judge, Limits
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
@@ -43,28 +41,36 @@ class Foretold(NamedTuple):
     reason: RefusalReason
     is_certain: bool
 
+    @classmethod
+    def of(cls, reasons: Sequence[RefusalReason | None]) -> "Foretold | None":
+        """From the reason against each possible allocation. None: there is none."""
+        broken = [reason for reason in reasons if reason is not None]
+        return cls(broken[0], len(broken) == len(reasons)) if broken else None
+
 
 def foretold_by_claims(
-    pod: Pod, nodes: Iterable[tuple[DraNode, NodeClass]], forecast: CallForecast, out_of_time: Callable[[], bool]
+    pod: Pod, names: Sequence[str], classes: Sequence[NodeClass], forecast: CallForecast, limits: Limits
 ) -> dict[str, Foretold]:
     """The nodes where the devices that the pod will get break its demand, or may break it."""
-    found: dict[str, Foretold] = {}
     known: dict[object, RefusalReason | None] = {}
-    for node, node_class in nodes:
-        if out_of_time() or extended_by_claims(pod, node_class):
-            continue
-        about = "demand", node_class.id
-        reasons = forecast.judged(node, about, partial(_refusal_with, pod, node_class, known)) or ()
-        broken = [reason for reason in reasons if reason is not None]
-        if broken:
-            found[node.name] = Foretold(broken[0], len(broken) == len(reasons))
-    return found
+
+    def judge(i: int, devices: Sequence[DynamicDevice]) -> RefusalReason | None:
+        return _refusal_with(pod, classes[i], known, devices)
+
+    found = forecast.judged(names, [each.id for each in classes], Judge("demand", judge, Foretold.of), limits)
+    broken = {name: each for name, each in zip(names, found, strict=True) if each is not None}
+    return {
+        name: each._replace(is_certain=False) if each.is_certain and forecast.is_open(name) else each
+        for name, each in broken.items()
+    }
 
 
 def _refusal_with(
     pod: Pod, node_class: NodeClass, known: dict[object, RefusalReason | None], devices: Sequence[DynamicDevice]
 ) -> RefusalReason | None:
-    """*known*: of nodes that are alike."""
+    """None as well if a DRA driver serves extended resources of the pod. *known*: of nodes that are alike."""
+    if extended_by_claims(pod, node_class):
+        return None
     claimed = claimed_of(pod, devices)
     key = node_class.id, tuple(claimed.items())
     if key not in known:

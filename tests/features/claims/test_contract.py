@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from extender.api.service import Service
-from extender.features.claims.devices import DynamicDevices
 from extender.features.claims.feature import ClaimsFeature
 from extender.features.claims.forecast import Forecasts
+from extender.features.claims.objects import ClaimObjects
 from extender.samples.nodes import Workload
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
@@ -73,10 +73,10 @@ def claiming(name: str = "p", *, demand: str = "single-numa-node") -> Json:
     return pod
 
 
-def devices_of(service: Service) -> DynamicDevices:
+def devices_of(service: Service) -> ClaimObjects:
     """What the watches of slices and claims have brought. The setting is on."""
     (feature,) = (each for each in service.features if isinstance(each, ClaimsFeature))
-    return feature.devices
+    return feature.objects
 
 
 def why(client: Client, pod: Json) -> str:
@@ -109,8 +109,8 @@ def test_filter_refuses_a_node_where_an_allocated_device_is_elsewhere(
         publish(server, gpu_0=0, gpu_1=1, gpu_x=None)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         allocate(server, device)
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
-        until(lambda: len(devices_of(service).of_node("node-a")) == 3)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 3)
 
         assert why(client, claiming()) == reason
         assert why(client, claiming("q", demand="none")) == "", "only a demand counts"
@@ -122,7 +122,7 @@ def test_bind_waits_for_the_allocation_and_checks_it(tmp_path: Path, device: str
         client.report(report_of(sample("node-a")))
         publish(server, gpu_0=0, gpu_1=1)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 2)
         pod = server.pods.create(claiming())
         assert why(client, pod) == "", "an allocation is still to come"
 
@@ -142,13 +142,13 @@ def test_filter_avoids_a_node_where_bind_has_just_refused_the_devices(tmp_path: 
             client.report(report_of(sample(name)))
         publish(server, gpu_0=0, gpu_1=1)
         claim = server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 2)
         pod = server.pods.create(claiming())
         client.filter(pod, "node-a", "node-b")
         allocate(server, "gpu-1")
         assert ELSEWHERE in client.bind(pod, "node-a")
         server.claims.patch(claim["metadata"]["name"], {"status": None})
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is None)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is None)
 
         reply = client.filter(pod, "node-a", "node-b")
         assert reply["NodeNames"] == ["node-b"]
@@ -174,8 +174,8 @@ def test_bind_defers_a_pod_that_the_end_of_another_would_move_away_from_its_devi
         publish(server, gpu_0=0, gpu_1=1)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         allocate(server, "gpu-1")
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
-        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 2)
         pod = server.pods.create(claiming())
         assert why(client, pod) == ""
 
@@ -196,11 +196,11 @@ def test_an_allocation_for_another_node_is_an_old_one(tmp_path: Path) -> None:
         publish(server, gpu_0=0)
         publish(server, node="node-b", gpu_0=0)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: bool(devices_of(service).of_node("node-a")) and bool(devices_of(service).of_node("node-b")))
+        until(lambda: bool(devices_of(service).devices_on("node-a")) and bool(devices_of(service).devices_on("node-b")))
         pod = server.pods.create(claiming())
         client.filter(pod, "node-a", "node-b")
         allocate(server, "gpu-0")
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
 
         assert "it is not known yet which devices its claims have" in client.bind(pod, "node-b")
         assert client.bind(pod, "node-a") == ""
@@ -211,7 +211,7 @@ def test_bind_gives_up_where_no_allocation_comes(tmp_path: Path) -> None:
         client.report(report_of(sample("node-a")))
         publish(server, gpu_0=0)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: bool(devices_of(service).of_node("node-a")))
+        until(lambda: bool(devices_of(service).devices_on("node-a")))
         pod = server.pods.create(claiming())
         client.filter(pod, "node-a")
 
@@ -230,7 +230,7 @@ def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
         client.report(report_of(sample("node-a")))
         publish(server, gpu_0=0, gpu_1=1, gpu_2=1, gpu_x=None)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: len(devices_of(service).of_node("node-a")) == 4)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 4)
         free = (
             "free devices: 1 of gpu.example.com without a NUMA node, 1 of gpu.example.com on NUMA node 0, "
             "2 of gpu.example.com on NUMA node 1"
@@ -241,7 +241,7 @@ def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
         ]
 
         allocate(server, "gpu-1")
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
         assert notes(client, claiming()) == [
             "container app: device gpu-1 of gpu.example.com is on NUMA node 1, and the rest is on NUMA node 0",
             "the claimed devices cannot all be on the NUMA node of the pod's other resources",
@@ -271,7 +271,7 @@ def test_prioritize_ranks_nodes_by_where_free_devices_are(tmp_path: Path, dra: s
         publish(server, node="node-d", gpu_1=1, gpu_0=0)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         if dra == "on":
-            until(lambda: all(devices_of(service).of_node(name) for name in NODES[1:]))
+            until(lambda: all(devices_of(service).devices_on(name) for name in NODES[1:]))
             until(lambda: devices_of(service).complete)
         pod = claiming()
 
@@ -301,7 +301,7 @@ def test_a_node_whose_cpus_a_driver_allocates_is_recognised(tmp_path: Path, poli
     with cluster(tmp_path, "node-a", **ON) as (server, service, client):
         client.report(report_of(sample("node-a", **configuration)))
         publish(server, "dra.cpu", cpudev_0=0, cpudev_1=1)
-        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 2)
 
         assert any(text in note for note in notes(client, pod_of(4)))
 
@@ -318,8 +318,8 @@ def test_a_device_is_local_to_every_numa_node_of_a_list(tmp_path: Path, near: An
         publish(server, gpu_0=near)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         allocate(server, "gpu-0")
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
-        until(lambda: len(devices_of(service).of_node("node-a")) == 1)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 1)
 
         assert why(client, claiming()) == reason
 
@@ -335,7 +335,7 @@ def test_cpus_of_a_claim_meet_a_demand(tmp_path: Path, numa: int | None, bound: 
         assert why(client, claiming()) == NOT_PLACED
         publish(server, "dra.cpu", cpudevnuma001=numa)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: len(devices_of(service).of_node("node-a")) == 1)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 1)
         pod = server.pods.create(claiming())
         plain = pod_of(4, name="plain")
         plain["metadata"]["annotations"] = pod["metadata"]["annotations"]
@@ -346,7 +346,7 @@ def test_cpus_of_a_claim_meet_a_demand(tmp_path: Path, numa: int | None, bound: 
         assert why(client, plain) == NOT_PLACED
         assert "not known yet which devices" in client.bind(pod, "node-a")
         allocate(server, "cpudevnuma001", driver="dra.cpu")
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
         assert why(client, pod) == ("" if bound else NOT_SAID)
         assert (client.bind(pod, "node-a") == "") is bound
 
@@ -356,12 +356,12 @@ def test_cpus_of_claims_on_two_numa_nodes_break_a_demand(tmp_path: Path) -> None
         client.report(report_of(sample("node-a", cpuManagerPolicy="none", memoryManagerPolicy="None")))
         publish(server, "dra.cpu", cpudevnuma000=0, cpudevnuma001=1)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
-        until(lambda: len(devices_of(service).of_node("node-a")) == 2)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 2)
         results = [
             {"request": "r", "driver": "dra.cpu", "pool": "node-a", "device": f"cpudevnuma00{i}"} for i in range(2)
         ]
         server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
 
         assert why(client, claiming()) == ELSEWHERE
 
@@ -383,7 +383,7 @@ def test_a_demand_covers_a_device_of_an_extended_resource(tmp_path: Path, device
     with cluster(tmp_path, "node-a", **ON) as (server, service, client):
         client.report(report_of(sample("node-a")))
         publish(server, gpu_0=0, gpu_1=1, gpu_x=None)
-        until(lambda: len(devices_of(service).of_node("node-a")) == 3)
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 3)
         pod = server.pods.create(extended())
         (note,) = notes(client, pod)
         assert "no device plugin of the node serves dra.example.com/gpu" in note
@@ -399,8 +399,8 @@ def test_a_demand_covers_a_device_of_an_extended_resource(tmp_path: Path, device
         }
         server.claims.create({"metadata": metadata})
         allocate(server, device, name="p-extended-resources-x", request="container-1-request-2")
-        until(lambda: devices_of(service).of_extended(pod["metadata"]["uid"], "node-a") is not None)
-        assert devices_of(service).of_extended(pod["metadata"]["uid"], "node-b") is None
+        until(lambda: devices_of(service).devices_for_extended(pod["metadata"]["uid"], "node-a") is not None)
+        assert devices_of(service).devices_for_extended(pod["metadata"]["uid"], "node-b") is None
         error = client.bind(pod, "node-a")
         assert (error == "") is bound, error
         if not bound:
@@ -438,7 +438,7 @@ def forecasts_of(service: Service, *claims: str, number_of_devices: int = 2) -> 
     (feature,) = (each for each in service.features if isinstance(each, ClaimsFeature))
     forecasts = feature.forecasts
     assert forecasts is not None
-    until(lambda: len(devices_of(service).of_node("node-b")) == number_of_devices)
+    until(lambda: len(devices_of(service).devices_on("node-b")) == number_of_devices)
     until(lambda: forecasts.is_complete and all(forecasts.objects.claim(f"default/{each}") for each in claims))
     return forecasts
 
@@ -456,7 +456,7 @@ def counted(service: Service) -> Json:
 
 def is_allocated(service: Service, claim: str, node: str) -> bool:
     """Whether the watch has brought the devices of the claim."""
-    return devices_of(service).of_claim(f"default/{claim}", node) is not None
+    return devices_of(service).devices_of(f"default/{claim}", node) is not None
 
 
 TWO_NODES: Json = {**ON, "dra_scheduler": "1.36.3"}
@@ -481,7 +481,7 @@ def test_filter_refuses_a_node_where_kube_scheduler_will_take_a_device_elsewhere
         assert client.filter(pod, "node-a", "node-b")["NodeNames"] == ["node-b"]
         results = [{"request": "r", "driver": DRIVER, "pool": "node-b", "device": "gpu-0"}]
         server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-b") is not None)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-b") is not None)
         assert client.bind(pod, "node-b") == ""
         assert counted(service) == {"agrees": 1, "differs": 0, "not_known": 0}
 
@@ -523,7 +523,7 @@ def test_without_a_demand_such_a_node_ranks_lower(tmp_path: Path) -> None:
 
         results = [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": "gpu-1"}]
         server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
         assert client.bind(pod, "node-a") == ""
         assert counted(service) == {"agrees": 0, "differs": 1, "not_known": 0}
 
@@ -547,7 +547,7 @@ def test_a_pod_in_flight_may_have_the_device(tmp_path: Path) -> None:
 
         results = [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": "gpu-0"}]
         server.claims.patch("first", {"status": {"allocation": {"devices": {"results": results}}}})
-        until(lambda: devices_of(service).of_claim("default/first", "node-a") is not None)
+        until(lambda: devices_of(service).devices_of("default/first", "node-a") is not None)
         assert client.bind(first, "node-a") == ""
         assert refusals(client.filter(second, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}
 
@@ -592,7 +592,7 @@ def test_what_if_says_which_device_kube_scheduler_will_take(tmp_path: Path) -> N
         assert [each["why"] for each in answers] == [WOULD_BE_ELSEWHERE, ""]
 
         allocate(server, "gpu-1")
-        until(lambda: devices_of(service).of_claim("default/gpu", "node-a") is not None)
+        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
         (answer,) = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a"]})[1]["nodes"]
         assert answer["outcome"] == "fits"
         assert (

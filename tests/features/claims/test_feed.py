@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from extender.dra.objects import Attribute
-from extender.features.claims.devices import DynamicDevices, PublishedDevices
-from extender.features.claims.feed import decode_claim, decode_slice, numa_of
+from extender.dra.rules import rules_for
+from extender.features.claims.feed import AllocatedClaim, NamedSlice, decode_claim, decode_slice, numa_of
+from extender.features.claims.objects import ClaimObjects
 from extender.kubelet.sets import iter_bits
 from extender.questions.node_context import DynamicDevice
 from extender.wire.dra import device_from_json
@@ -95,7 +96,7 @@ def test_a_slice_that_cannot_be_read_has_no_devices(spec: object) -> None:
     found = decode_slice({"metadata": {"name": "s"}, "spec": spec})
 
     assert found is not None
-    assert (found[1].published.devices, found[1].exact) == ((), None)
+    assert (found[1].devices, found[1].exact) == ({}, None)
 
 
 @pytest.mark.parametrize("status", [None, {}, {"allocation": None}, {"allocation": {"devices": {"results": 3}}}])
@@ -103,22 +104,38 @@ def test_a_claim_without_an_allocation_has_no_devices(status: object) -> None:
     found = decode_claim({"metadata": {"name": "c", "namespace": "n"}, "status": status})
 
     assert found is not None
-    assert (found[1].claim, found[1].devices) == ("n/c", ())
+    assert (found[1].name, found[1].devices) == ("n/c", ())
 
 
-def published(generation: int, *names: str, node: str = "node-a") -> PublishedDevices:
-    devices = tuple(DynamicDevice("d", "p", name, 1) for name in names)
-    return PublishedDevices(node_name=node, pool="d/p", generation=generation, devices=devices)
+def no_devices() -> ClaimObjects:
+    return ClaimObjects(rules_for("1.36"), lambda: 0.0)
 
 
-def names_of(devices: DynamicDevices, node: str = "node-a") -> list[tuple[str, str]]:
-    return [(device.name, device.claim) for device in devices.of_node(node)]
+def published(name: str, generation: int, *devices: str, node: str = "node-a") -> NamedSlice:
+    pool = {"name": "p", "generation": generation, "resourceSliceCount": 1}
+    listed = [{"name": each, "attributes": {STANDARD: {"int": 0}}} for each in devices]
+    spec = {"driver": "d", "pool": pool, "devices": listed, **({"nodeName": node} if node else {"allNodes": True})}
+    found = decode_slice({"metadata": {"name": name}, "spec": spec})
+    assert found is not None
+    return found[1]
+
+
+def claim(*devices: str) -> AllocatedClaim:
+    results = [{"driver": "d", "pool": "p", "device": each} for each in devices]
+    status = {"allocation": {"devices": {"results": results}}} if results else {}
+    found = decode_claim({"metadata": {"name": "c", "namespace": "n"}, "status": status})
+    assert found is not None
+    return found[1]
+
+
+def names_of(devices: ClaimObjects, node: str = "node-a") -> list[tuple[str, str]]:
+    return [(device.name, device.claim) for device in devices.devices_on(node)]
 
 
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
-    devices = DynamicDevices()
-    devices.set_slice("one", published(1, "a", "b"))
-    devices.set_slice("two", published(2, "a"))
+    devices = no_devices()
+    devices.set_slice("one", published("one", 1, "a", "b"))
+    devices.set_slice("two", published("two", 2, "a"))
     assert names_of(devices) == [("a", "")]
 
     devices.set_slice("two", None)
@@ -128,46 +145,46 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
 
 
 def test_a_claim_holds_devices_until_it_is_gone() -> None:
-    devices = DynamicDevices()
-    devices.set_slice("one", published(1, "a", "b"))
-    before = devices.of_node("node-a")
-    assert devices.of_node("node-a") is before, "the same object while nothing changes"
+    devices = no_devices()
+    devices.set_slice("one", published("one", 1, "a", "b"))
+    before = devices.devices_on("node-a")
+    assert devices.devices_on("node-a") is before, "the same object while nothing changes"
 
-    devices.set_claim("n/c", [("d", "p", "a")])
+    devices.set_claim("n/c", claim("a"))
     assert names_of(devices) == [("a", "n/c"), ("b", "")]
-    devices.set_claim("n/c", [("d", "p", "b")])
+    devices.set_claim("n/c", claim("b"))
     assert names_of(devices) == [("a", ""), ("b", "n/c")]
-    devices.set_claim("n/c", ())
+    devices.set_claim("n/c", claim())
     assert names_of(devices) == [("a", ""), ("b", "")]
     devices.complete = True
-    assert devices.of_claim("n/c", "node-a") is None
+    assert devices.devices_of("n/c", "node-a") is None
 
 
 def test_a_device_in_two_generations_keeps_its_claim_when_the_older_slice_goes() -> None:
-    devices = DynamicDevices()
-    devices.set_slice("one", published(1, "a"))
-    devices.set_slice("two", published(2, "a"))
+    devices = no_devices()
+    devices.set_slice("one", published("one", 1, "a"))
+    devices.set_slice("two", published("two", 2, "a"))
     devices.set_slice("one", None)
     assert names_of(devices) == [("a", "")]
 
-    devices.set_claim("n/c", [("d", "p", "a")])
+    devices.set_claim("n/c", claim("a"))
     assert names_of(devices) == [("a", "n/c")]
 
 
 def test_the_devices_of_a_claim_are_those_of_the_node_and_those_that_nobody_lists() -> None:
-    devices = DynamicDevices()
-    devices.set_slice("one", published(1, "a"))
-    devices.set_slice("two", published(1, "far", node="node-b"))
-    devices.set_slice("net", published(1, "fabric", node=""))
-    devices.set_claim("n/c", [("d", "p", name) for name in ("a", "far", "fabric", "gone")])
-    assert devices.of_claim("n/c", "node-a") is None, "not all is listed yet"
+    devices = no_devices()
+    devices.set_slice("one", published("one", 1, "a"))
+    devices.set_slice("two", published("two", 1, "far", node="node-b"))
+    devices.set_slice("net", published("net", 1, "fabric", node=""))
+    devices.set_claim("n/c", claim("a", "far", "fabric", "gone"))
+    assert devices.devices_of("n/c", "node-a") is None, "not all is listed yet"
 
     devices.complete = True
-    assert devices.of_claim("n/c", "node-a") == (
+    assert devices.devices_of("n/c", "node-a") == (
         DynamicDevice("d", "p", "a", 1, "n/c"),
         DynamicDevice("d", "p", "gone", claim="n/c"),
     )
-    assert devices.of_claim("n/other", "node-a") is None
+    assert devices.devices_of("n/other", "node-a") is None
 
 
 def test_devices_that_name_their_own_nodes_count_as_not_listed() -> None:
@@ -176,24 +193,24 @@ def test_devices_that_name_their_own_nodes_count_as_not_listed() -> None:
 
     assert found is not None
     assert found[1].exact is not None
-    assert found[1].published.devices == ()
+    assert found[1].devices == {}
 
 
 def test_the_order_in_which_slices_and_claims_arrive_does_not_matter() -> None:
-    devices = DynamicDevices()
-    devices.set_claim("n/c", [("d", "p", "a")])
+    devices = no_devices()
+    devices.set_claim("n/c", claim("a"))
     assert names_of(devices) == []
-    devices.set_slice("one", published(1, "a"))
+    devices.set_slice("one", published("one", 1, "a"))
     assert names_of(devices) == [("a", "n/c")]
 
 
 def test_a_device_that_moves_to_another_node_takes_its_claim_along() -> None:
-    devices = DynamicDevices()
-    devices.set_slice("one", published(1, "a"))
-    devices.set_claim("n/c", [("d", "p", "a")])
-    devices.set_slice("one", published(2, "a", node="node-b"))
+    devices = no_devices()
+    devices.set_slice("one", published("one", 1, "a"))
+    devices.set_claim("n/c", claim("a"))
+    devices.set_slice("one", published("one", 2, "a", node="node-b"))
 
     assert names_of(devices) == []
     assert names_of(devices, "node-b") == [("a", "n/c")]
-    devices.set_claim("n/c", ())
+    devices.set_claim("n/c", claim())
     assert names_of(devices, "node-b") == [("a", "")]

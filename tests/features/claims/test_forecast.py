@@ -1,0 +1,251 @@
+"""Predictions against the allocator on the whole cluster, and against what the real one allocated."""
+
+import lzma
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.dra.cel import match
+from extender.dra.objects import DraNode, ResourceClaim
+from extender.dra.pools import SliceIndex
+from extender.dra.replay import ALLOCATED, ClusterDevices, allocate
+from extender.dra.requests import AllocatedState
+from extender.dra.rules import rules_for
+from extender.features.claims.feed import AllocatedClaim, decode_claim, decode_class, decode_slice
+from extender.features.claims.forecast import MAX_STEPS, MAX_UNKNOWN, CallForecast, Forecasts, Judge, Limits
+from extender.features.claims.objects import RELEASE_SECONDS, ClaimObjects
+from extender.questions.node_context import NodeContext
+from extender.replay.pod import Pod
+from extender.wire.dra_scenarios import DraWorld, scenario_from_json
+
+Json = dict[str, Any]
+VECTORS = Path(__file__).parents[2] / "vectors/dra/dra-1.36.jsonl.xz"
+VERSION = "1.36.2"
+DRIVER = "gpu.example.com"
+SHAPES = ((1, "true"), (2, "true"), (1, "device.attributes['gpu.example.com'].large"))
+"""How many devices a claim asks for, and which."""
+Ids = Sequence[Sequence[tuple[str, str, str]]]
+
+
+def forecasts_with(*objects: Json, gates: str = "") -> tuple[Forecasts, list[str], list[float]]:
+    """Predictions from these objects, their results, and the clock."""
+    now, results = [0.0], list[str]()
+    found = Forecasts(ClaimObjects(rules_for(VERSION, gates), lambda: now[0]), results.append)
+    found.is_complete = found.objects.complete = True
+    for each in objects:
+        put(found.objects, each)
+    return found, results, now
+
+
+def put(objects: ClaimObjects, document: Json) -> None:
+    """As the watch does."""
+    entry: Any
+    if "deviceClassName" in str(document) or "status" in document:
+        entry = decode_claim(document)
+        objects.set_claim(f"{document['metadata'].get('namespace', '')}/{document['metadata']['name']}", entry[1])
+    elif "pool" in document["spec"]:
+        entry = decode_slice(document)
+        objects.set_slice(*entry)
+    else:
+        entry = decode_class(document)
+        objects.set_class(*entry)
+
+
+def possible(call: CallForecast, *nodes: DraNode) -> list[list[Ids] | None]:
+    """The devices of each claim on each node, in each possible outcome; None: not known."""
+    labels = {node.name: NodeContext(labels=node.labels) for node in nodes}
+    limits = Limits(labels.__getitem__, lambda: False)
+    call.judged([*labels], [0] * len(nodes), Judge("", lambda _, devices: len(devices), len), limits)
+    found = map(call.predicted, labels)
+    return [
+        None if each is None else [[[d.id for d in devices] for devices in given] for given in each] for each in found
+    ]
+
+
+def worlds() -> Iterator[tuple[Json, DraWorld]]:
+    with lzma.open(VECTORS) as lines:
+        some = Random(1).sample(lines.readlines(), 300)
+    for document in map(orjson.loads, some):
+        scenario = scenario_from_json(document)
+        if isinstance(scenario, DraWorld) and isinstance(scenario.gates, str):
+            yield document, scenario
+
+
+def test_predictions_are_what_the_real_allocator_allocated() -> None:
+    """Objects come in any order, and some change before they are what they are."""
+    random, known, total = Random(2), 0, 0
+    for document, world in worlds():
+        objects = [each for key in ("resourceSlices", "resourceClaims", "deviceClasses") for each in document[key]]
+        slices = [each for each in objects if "pool" in each["spec"]]
+        others = [each for each in objects if "pool" not in each["spec"]]
+        random.shuffle(others)
+        gates = world.gates if isinstance(world.gates, str) else ""
+        forecasts, _, _ = forecasts_with(*slices, *others, gates=gates)
+        pod = Pod(uid="u", name="p", namespace="n", containers=(), claims=tuple(each.name for each in world.allocate))
+        call = forecasts.call(pod)
+        for node, recorded in zip(world.nodes, world.recorded[VERSION], strict=True):
+            total += recorded["verdict"] != "error"
+            (found,) = [None] if call is None else possible(call, node)
+            if found is None:
+                continue
+            known += 1
+            names, given = ("driver", "pool", "device"), recorded.get("allocations", [])
+            expected = [[tuple(d[key] for key in names) for d in each["devices"].get("results", [])] for each in given]
+            assert (expected in found) if recorded["verdict"] == ALLOCATED else found == [], document["id"]
+            assert len(found) <= 1 or len({str(each) for each in found}) > 1
+    assert known >= 0.9 * total > 0
+
+
+def slice_of(node: str, random: Random) -> Json:
+    numbers = range(random.randint(1, 4))
+    devices = [{"name": f"gpu-{i}", "attributes": {"large": {"bool": random.random() < 0.4}}} for i in numbers]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    return {"metadata": {"name": f"slice-{node}"}, "spec": spec}
+
+
+def claim_of(name: str, shape: int, allocation: object = None) -> Json:
+    number, expression = SHAPES[shape]
+    selectors = [{"cel": {"expression": expression}}]
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": number, "selectors": selectors}
+    return {
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+        "status": {} if allocation is None else {"allocation": allocation},
+    }
+
+
+class Scheduler:
+    """A model of kube-scheduler: it knows each allocation at once, and writes it later."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.nodes = [DraNode(f"node-{i}", {}) for i in range(3)]
+        self.slices = [slice_of(node.name, self.random) for node in self.nodes]
+        self.device_class = {"metadata": {"name": "gpu"}, "spec": {}}
+        self.forecasts, self.results, self.now = forecasts_with(*self.slices, self.device_class)
+        self.held: dict[str, ResourceClaim] = {}
+        self.unwritten: dict[str, tuple[Json, Pod, str]] = {}
+
+    def allocated(self, claim: ResourceClaim, node: DraNode) -> Json | None:
+        """What it would write on the node; None: the node does not fit."""
+        rules = rules_for(VERSION)
+        exact = [entry[1].exact for each in self.slices if (entry := decode_slice(each)) is not None]
+        index = SliceIndex([each for each in exact if each is not None], rules)
+        classes = dict(filter(None, [decode_class(self.device_class)]))
+        held = AllocatedState(list(self.held.values()), rules)
+        cluster = ClusterDevices(index, classes, held, partial(match, with_lists=False), rules)
+        (answer,) = allocate(cluster, node, [claim])
+        return answer.allocations[0] if answer.verdict == ALLOCATED else None
+
+    def schedule(self, number: int) -> None:
+        """Filter, and Reserve on one of the nodes that fit. What is allocated must be among what was predicted."""
+        name, shape = f"claim-{number}", self.random.randrange(len(SHAPES))
+        put(self.forecasts.objects, claim_of(name, shape))
+        pod = Pod(uid=name, name=name, namespace="n", containers=(), claims=(f"n/{name}",))
+        call = self.forecasts.call(pod)
+        assert call is not None
+        fits = []
+        for node, found in zip(self.nodes, possible(call, *self.nodes), strict=True):
+            truth = self.allocated(read(claim_of(name, shape)).exact, node)
+            if found is not None and not call.is_open(node.name):
+                ids = None if truth is None else [list(read(claim_of(name, shape, truth)).devices)]
+                assert ids in found if truth else not found or self.unwritten or self.releasing
+                assert len(found) <= 1 or self.unwritten or self.releasing, "nothing is in flight: one is possible"
+            fits += [] if truth is None else [(node, truth)]
+        self.forecasts.in_flight(pod, call, [node.name for node, _ in fits])
+        if fits:
+            node, truth = self.random.choice(fits)
+            written = claim_of(name, shape, truth)
+            self.held[name] = read(written).exact
+            self.unwritten[name] = written, pod, node.name
+
+    @property
+    def releasing(self) -> bool:
+        return any(True for _ in self.forecasts.objects.released())
+
+    def write(self) -> None:
+        """PreBind of one pod, and its bind call."""
+        name = self.random.choice(list(self.unwritten))
+        written, pod, node = self.unwritten.pop(name)
+        put(self.forecasts.objects, written)
+        self.forecasts.bind(pod, node)
+
+    def release(self) -> None:
+        """A pod ends. kube-scheduler sees it at once, or a moment after us."""
+        name = self.random.choice([each for each in self.held if each not in self.unwritten])
+        self.forecasts.objects.set_claim(f"n/{name}", read(claim_of(name, 0)))
+        self.forecasts.objects.set_claim(f"n/{name}", None)
+        del self.held[name]
+        self.now[0] += self.random.choice((0, 2 * RELEASE_SECONDS))
+
+
+def read(document: Json) -> AllocatedClaim:
+    found = decode_claim(document)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_allocated_is_among_what_was_predicted(seed: int) -> None:
+    """And it is the only thing that was predicted, if nothing was in flight."""
+    scheduler = Scheduler(seed)
+    for number in range(40):
+        scheduler.schedule(number)
+        while scheduler.unwritten and scheduler.random.random() < 0.6:
+            scheduler.write()
+        while len(scheduler.held) > len(scheduler.unwritten) and scheduler.random.random() < 0.4:
+            scheduler.release()
+    assert set(scheduler.results) <= {"agrees", "not_known"}
+    assert scheduler.results.count("agrees") >= 5
+
+
+def test_the_search_for_a_claim_is_given_up() -> None:
+    """10 devices and four claims that cannot be met cost more than `MAX_STEPS` on each node."""
+    nodes = [DraNode(f"node-{i}", {}) for i in range(MAX_UNKNOWN + 20)]
+    slices = []
+    for node in nodes:
+        document = slice_of(node.name, Random(1))
+        document["spec"]["devices"] = [{"name": f"gpu-{i}"} for i in range(12)]
+        slices.append(document)
+    claims = [claim_of(f"bomb-{i}", 1) for i in range(7)]
+    forecasts, _, _ = forecasts_with(*slices, {"metadata": {"name": "gpu"}, "spec": {}}, *claims)
+    pod = Pod(uid="u", name="p", namespace="n", containers=(), claims=tuple(f"n/bomb-{i}" for i in range(7)))
+    call = forecasts.call(pod)
+    assert call is not None
+    assert not any(possible(call, *nodes))
+    assert forecasts.unknown[call.ask.key] == MAX_UNKNOWN + 1
+
+    put(forecasts.objects, claim_of("other", 0))
+    other = forecasts.call(Pod(uid="o", name="o", namespace="n", containers=(), claims=("n/other",)))
+    assert other is not None
+    assert all(possible(other, *nodes)), "others are not affected"
+
+
+def test_a_slice_that_cannot_be_read_hides_its_own_node_alone() -> None:
+    nodes = [DraNode(name, {}) for name in ("node-a", "node-b")]
+    slices = [slice_of(node.name, Random(1)) for node in nodes]
+    slices[0]["spec"]["devices"] = [{"name": f"gpu-{i}", "attributes": {"a": {"int": "x"}}} for i in range(10_000)]
+    forecasts, _, _ = forecasts_with(*slices, {"metadata": {"name": "gpu"}, "spec": {}}, claim_of("c", 0))
+    call = forecasts.call(Pod(uid="u", name="p", namespace="n", containers=(), claims=("n/c",)))
+    assert call is not None
+    first, second = possible(call, *nodes)
+    assert first is None
+    assert second
+
+
+def test_a_node_with_too_many_devices_is_not_known() -> None:
+    document = slice_of("node-a", Random(1))
+    document["spec"]["devices"] = [{"name": f"gpu-{i}"} for i in range(MAX_STEPS + 1)]
+    other = slice_of("node-b", Random(1))
+    forecasts, _, _ = forecasts_with(document, other, {"metadata": {"name": "gpu"}, "spec": {}}, claim_of("c", 0))
+    call = forecasts.call(Pod(uid="u", name="p", namespace="n", containers=(), claims=("n/c",)))
+    assert call is not None
+    first, second = possible(call, DraNode("node-a", {}), DraNode("node-b", {}))
+    assert first is None
+    assert second
