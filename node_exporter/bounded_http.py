@@ -204,7 +204,7 @@ class Connection:
         max_answer_bytes: int | None = None,
         take: Take | None = None,
     ) -> HTTPReply:
-        """Send one request and read the response. `max_answer_bytes` None: as for every request of this connection.
+        """Send one request and read the response. `max_answer_bytes` None: the limit of this connection.
 
         `take` None: the first `max_answer_bytes` of the body.
 

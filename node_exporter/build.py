@@ -11,7 +11,7 @@ from node_exporter.zones import build_zones
 
 NOTHING_REMEMBERED: Remembered = {}
 MAX_PROBLEMS = 500
-"""Limit for one report. A node on which everything is wrong has one for each CPU."""
+"""Limit for one report. A node on which everything is wrong has a problem for each CPU."""
 
 
 def build_report(

@@ -1,4 +1,4 @@
-"""Whether the NRI plugin still runs: nothing removes what it leaves behind.
+"""Whether the NRI plugin still runs, although its files and objects stay when it is removed.
 
 Rules of this file
 - The plugin's state file, its status in a TopologyAwarePolicy and its NodeResourceTopology object all stay when the
@@ -61,7 +61,7 @@ class PluginWatch:
         return ""
 
     def _no_process(self, before: float) -> str:
-        """Counts only where the exporter sees the node's processes, which is where it sees the kubelet."""
+        """Whether the plugin has no process. Counts only where the exporter sees the kubelet's process."""
         programs = [word.rpartition("/")[2] for words in running_programs(self._root) for word in words]
         if "kubelet" not in programs or any(PROGRAM in program for program in programs):
             self._process_at = self._now()

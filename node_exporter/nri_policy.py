@@ -70,8 +70,8 @@ POLICIES: Final = "/apis/config.nri/v1alpha1/namespaces/{namespace}/topologyawar
 class NriConfig:
     """The spec of a TopologyAwarePolicy, where it was found, and the plugin's last status of it; see the report.
 
-    `doubts`: reasons, for people, why the plugin may run with another configuration. `notes`: what people should know
-    of it besides. `is_used` False: the plugin has not confirmed the object for this node, and may not run here at all.
+    `doubts`: reasons, for people, why the plugin may run with another configuration. `notes`: what else people should
+    know of it. `is_used` False: the plugin has not confirmed the object for this node, and may not run here at all.
     `release`: the plugin's release, if the node has one image of it; "" if not.
     """
 
@@ -188,7 +188,7 @@ def _spec(document: object) -> JsonObject:
 class NriObserver:
     """Observes the policy of one node, and caches what changes rarely.
 
-    *release*: what an option says about the plugin.
+    *release*: the plugin's release, from an option.
     """
 
     def __init__(self, root: Path, read_config: ReadNriConfig | None, release: str = "") -> None:

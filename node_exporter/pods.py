@@ -5,7 +5,7 @@ Rules of this file
   (NAMESPACE_NAME_UID, created by the kubelet), checked against the CPUs and devices that each pod holds.
 - `counted` is set only if it is certain (pkg/kubelet/kubelet_pods.go filterOutInactivePods). A pod that is not listed
   is not active in any version. A listed pod is certainly active from 1.34 on, where List shows active pods only.
-- If an active pod were reported as not counted, its CPUs would seem free. So every doubt results in None.
+- If an active pod were reported as not counted, its CPUs would seem free. So None is reported in every doubt.
 """
 
 import re

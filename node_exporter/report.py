@@ -2,7 +2,7 @@
 
 Rules of this file
 - Facts, not interpretation: what the kernel, the kubelet and its files say. Nothing here is rounded, merged or guessed.
-- Standard library only, so that the exporter stays small. A reader validates in its own way.
+- Standard library only, so that the exporter stays small. Each reader validates reports itself.
 - Values are frozen. The JSON of a report is its fields in the order written here; JSON names are the field names.
 - A field is never renamed or retyped within a schema version. New optional fields may be added. Readers ignore unknown
   fields.
@@ -49,8 +49,8 @@ class ReportedMachine:
     kernel's, unique only within a socket; `uncore_cache` is None for a core that has none in the kubelet's count.
     `numa`: sorted by id. `num_sockets`: the kubelet's own count, from /proc/cpuinfo; 0 if it finds none. Both lists are
     empty if /sys could not be read. `num_cpus` and `num_cores`: the kubelet's own counts, where sysfs lists a CPU under
-    several NUMA nodes. The kubelet counts such a CPU and its core once for each of them. None: as many as there are
-    rows, and cores in them.
+    several NUMA nodes. The kubelet counts such a CPU and its core once for each of them. None: the number of rows, and
+    of the cores in them.
     """
 
     cpus: Sequence[Cpu]

@@ -87,7 +87,7 @@ class _Cache:
 def read_machine(root: Path) -> tuple[ReportedMachine, tuple[Problem, ...]]:
     """Discover the machine whose /sys and /proc are below `root`.
 
-    Returns empty lists, and a Problem of severity error, if there is no CPU to be found. Raises nothing.
+    Returns empty lists, and a Problem of severity error, if no CPU is found. Raises nothing.
     """
     files = _Files(root)
     online = _online_cpus(files)

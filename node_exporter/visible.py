@@ -18,7 +18,7 @@ import click
 
 
 def visible(text: str) -> str:
-    r"""*text* with every character that is not printable as JSON writes it, such as `\u001b`; line breaks stay.
+    r"""*text*, with characters that are not printable written as in JSON, such as `\u001b`; line breaks stay.
 
     Printable is what Unicode does not call a control, a format character, a separator (but the space), private or
     unassigned. So no control character, bidirectional control or zero-width character is left, and JSON stays the same

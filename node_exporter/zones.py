@@ -62,7 +62,7 @@ def _add_cpus(
     allocatable_cpus: frozenset[int] | None,
     problems: list[Problem],
 ) -> None:
-    """Exclusive CPUs: all logical CPUs, those not reserved, and those not reserved that no container holds."""
+    """CPUs: all logical ones; those that are not reserved; and of these the ones that no container holds."""
     numa_of = {cpu: numa for cpu, _, _, numa, _ in machine.cpus}
     if kubelet is None or kubelet.cpuManagerPolicy != "static":
         allocatable, held = frozenset[int](), frozenset[int]()

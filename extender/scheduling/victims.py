@@ -126,7 +126,7 @@ MAX_SETS: Final = 255
 
 PodSet = tuple[RunningPod, ...]
 Works = Callable[[PodSet], bool]
-"""Whether the preemptor is admitted with these gone as well; raises OutOfReplaysError."""
+"""Whether the preemptor is admitted if these pods are gone as well. Raises OutOfReplaysError."""
 
 
 class OutOfReplaysError(Exception):
@@ -134,7 +134,7 @@ class OutOfReplaysError(Exception):
 
 
 class Cost(NamedTuple):
-    """The cost of a set; compares as in the rules of the file. `violations`: those that the set adds."""
+    """The cost of a set, ordered as the rules of this file say. `violations`: budget violations that the set adds."""
 
     violations: int
     size: int
@@ -148,7 +148,7 @@ CostOf = Callable[[PodSet], Cost]
 def count_violations(pods: Iterable[RunningPod], allowances: Mapping[str, int]) -> int:
     """How many of *pods* violate a disruption budget if all are evicted, counted as kube-scheduler does.
 
-    Pods use the allowances up, the most important one first. A pod counts if any of its budgets has none left.
+    The most important pods use the allowances up first. A pod counts if any of its budgets has none left.
     """
     left = dict(allowances)
     violating = 0
@@ -182,8 +182,8 @@ def cheapest_set(
 ) -> PodSet | None:
     """The cheapest non-empty set of *candidates* that works; None if none was found and everything was tried.
 
-    *groups*: candidates to take one after another if there are too many to try all sets, for example those of one NUMA
-    node.
+    *groups*: candidates to take one after another, such as those of one NUMA node, if there are too many to try all
+    sets.
 
     Raises:
         OutOfReplaysError: *works* raised it before any set was found.

@@ -106,7 +106,7 @@ class Handshakes:
         self._go_on()
 
     def close(self) -> None:
-        """Close all of them, because the server is shutting down."""
+        """Close all handshakes, because the server is shutting down."""
         for one in list(self._all):
             self._give_up(one, "connections")
 

@@ -53,7 +53,7 @@ BeginShort = Callable[[dict[str, Any], bytes, bytes], ShortCall | None]
 
 
 class ShortCycle:
-    """What uvicorn asks of a request in progress, for one that it does not run itself."""
+    """Stands for a request that uvicorn does not run itself, with what uvicorn reads of a request in progress."""
 
     message_event: Final = asyncio.Event()
 

@@ -98,7 +98,7 @@ class DocumentError(Exception):
 
     `path`: where the value is, empty for the text as a whole. `is_syntax`: it is not YAML.
 
-    `is_excess`: it exceeds a limit of this reader, and need not be wrong. `line` counts from 1.
+    `is_excess`: the text exceeds a limit of this reader, but may be correct. `line` counts from 1.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class _Open:
     path: str
     anchor: str | None
     first: int
-    """How many values had been read before it."""
+    """How many values had been read before this value."""
     height: int = 0
     """The depth of the value, as far as it has been read."""
     key: object = None
@@ -159,7 +159,7 @@ class _Open:
 
 
 class ValueLines(NamedTuple):
-    """Where a value is: the line of the value in a list, of the key in a map. Lines count from 1.
+    """The line of a value: its own line in a list, the line of its key in a map. Lines count from 1.
 
     `content_line`: the first line of a string itself; 0 if its lines are not lines of the text, or it is no string.
     """

@@ -130,7 +130,7 @@ def _quantity(value: object, path: str) -> Quantity:
 
 
 def _selection(value: Json, path: str) -> NodeSelection:
-    """Only the first term of a node selector is allowed to be there."""
+    """A node selector may have only one term."""
     node_name, all_nodes, written = (
         _text(value, "nodeName", path),
         value.get("allNodes") is True,

@@ -1,6 +1,6 @@
-"""The names of feature gates, to tell misspelled ones from others, and with which of them a kubelet does not start.
+"""The names of feature gates: finds misspelled ones, and those with which a kubelet does not start.
 
-`feature_gates.toml` has the names, and says where they are from.
+`feature_gates.toml` has the names and their sources.
 
 What a kubelet does with a gate that it does not know: it does not start ("unrecognized feature gate"). The kubelet of
 OpenShift logs a warning and ignores it.

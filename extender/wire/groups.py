@@ -66,7 +66,7 @@ NAMES: Final = tuple(
     name.encode()
     for name in (GROUP, *SPEC, *(key for each in CONVENTIONS for key in (*each.labels, *each.annotations)))
 )
-"""Of every pod in a group at least one is in its document."""
+"""The document of every pod in a group has at least one of these names."""
 ANNOTATIONS: Final = tuple(
     dict.fromkeys(
         (GROUP, SIZE, *(key for each in CONVENTIONS for key in (*each.annotations, *each.sizes, each.only_with) if key))
@@ -101,8 +101,8 @@ class Group(NamedTuple):
 
     `size`: how many pods must fit together, if the pod states it, otherwise 0. `object_key`: the object that states it.
     `leads`: other pods of the group are created only after this one is bound. `one_a_node`: each pod needs a node of
-    its own. `role`: what the pod is in the object, in lower case; "" if nothing. `maker`: the object with the templates
-    of its pods, if that is another one.
+    its own. `role`: the pod's role in the object, in lower case; "" if it has none. `maker`: the object with the
+    templates of its pods, if that is another one.
     """
 
     key: tuple[str, str, str]
@@ -152,7 +152,7 @@ def _role(labels: Json) -> str:
 
 
 def _named(labels: Json, annotations: Json, spec: Json) -> tuple[str, str, Convention | None] | None:
-    """Kind and name of the group, and the convention that it follows, if it is one of `CONVENTIONS`."""
+    """Kind and name of the group, and the one of `CONVENTIONS` that it follows, if any."""
     if name := _text(annotations, GROUP):
         return "annotation", name, None
     if "schedulingGroup" in spec and (name := _text(mapping(spec.get("schedulingGroup")), "podGroupName")):

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 MAX_NAME: Final = 64
 Known = Mapping[str, object]
-"""By name: the fields below a field, or None for a value in which any field is allowed."""
+"""The fields below each field, by name. None: any field is allowed there."""
 _READ: Final = tomllib.loads(files("extender.wire").joinpath("known_fields.toml").read_text())
 
 

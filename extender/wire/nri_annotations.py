@@ -102,7 +102,7 @@ def annotation_faults(annotations: Mapping[str, str], containers: Sequence[str])
 
 
 def _faults_of(key: str, text: str, containers: Sequence[str]) -> Iterator[AnnotationFault]:
-    """Faults because of which one annotation has no effect."""
+    """The faults that make one annotation have no effect."""
     if key in (AFFINITY_KEY, ANTI_AFFINITY_KEY):
         return
     for reason in _effects_lost(key, text, containers):

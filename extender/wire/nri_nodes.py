@@ -1,7 +1,7 @@
 """From what a report says of the NRI policy to the values that verdicts rest on.
 
 Everything must be known: the machine, the configuration and the grants. Otherwise `UnknownPolicyError` says what is
-missing or cannot be, and pods get no verdict of the policy on that node.
+missing or impossible, and pods get no verdict of the policy on that node.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ from extender.wire.report_parts import NRI
 from node_exporter.report import ReportedNriGrant
 
 _POLICIES: Final = Shared[str, NriRuntime]()
-"""By the digest of machine and configuration, so that equal nodes have one."""
+"""Policies by the digest of machine and configuration, so that equal nodes share one."""
 MAX_POOLS: Final = 512
-"""Every container is compared at each of them. The largest recorded machine has 41."""
+"""Limit on pools, because each container is compared at every pool. The largest recorded machine has 41."""
 
 
 class UnknownPolicyError(Exception):
@@ -86,7 +86,7 @@ def _policy(machine: NriMachine, config: PolicyConfig, doubts: tuple[str, ...]) 
 
 
 def _digest_of(machine: NriMachine, config: PolicyConfig, doubts: tuple[str, ...]) -> str:
-    """SHA-256, equal for equal parameters. A cache counts once, however many CPUs have it."""
+    """SHA-256, equal for equal parameters. A cache is hashed once, even if many CPUs share it."""
     numbers: dict[Cache, int] = {}
     caches = [[numbers.setdefault(cache, len(numbers)) for cache in cpu.caches] for cpu in machine.cpus]
     bare = replace(machine, cpus=tuple(replace(cpu, caches=()) for cpu in machine.cpus))

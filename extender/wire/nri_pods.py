@@ -1,9 +1,10 @@
 """What the NRI topology-aware policy reads of a pod's metadata.
 
 Rules of this file
-- The texts of labels and annotations are kept, up to `KEPT.text_bytes` of a pod together. Beyond that none is kept.
+- The texts of labels and annotations are kept, up to `KEPT.text_bytes` of a pod together. If there are more, none is
+  kept.
 - Annotations are parsed when a node with the policy needs them (`LateAnnotations`), with one budget for all of a pod.
-- A pod that exceeds either gets no verdict on nodes with the policy. On all other nodes nothing changes.
+- A pod that exceeds one of these limits gets no verdict on nodes with the policy. On other nodes nothing changes.
 - So a pod keeps at most `KEPT.text_bytes` of text, and about 0.2 MiB of what was parsed of it.
 """
 
@@ -52,7 +53,7 @@ KEPT: Final = AnnotationBudget(text_bytes=16 << 10, values=1000)
 _STEPS_A_BYTE: Final = 4
 """Of a replay's budget. Longer annotations are so parsed off the event loop, where only short replays run."""
 _BYTES_A_VALUE: Final = 8
-"""Bytes of a text that is not YAML that count as one value. Where the fault was found is not known."""
+"""For a text that is not YAML, this many bytes count as one value: it is not known how far it was read."""
 
 
 def metadata_of(labels: object, annotations: object, budget: AnnotationBudget = KEPT) -> Metadata:

@@ -62,8 +62,7 @@ def _pool(zone: "_Zone", field: str) -> PoolCounts:
 def _tree_of(pools: Iterable[PoolCounts]) -> tuple[PoolCounts, ...]:
     """*pools*, checked: names differ, parents come after their children, and only the last one has none.
 
-    Raises:
-        WireError: they are no such tree, or a pool has more than the one above it.
+    Raises: WireError: the pools are no such tree, or a pool has more than the pool above it.
     """
     found = tuple(pools)
     if not 0 < len(found) <= MAX_POOLS:

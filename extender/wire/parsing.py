@@ -9,8 +9,8 @@ The cost is proportional to the bytes, whatever they are.
 
 Quantities become exact integers (`node_exporter.quantity`), within the limits of the API server. As in Kubernetes, a
 JSON number is read as its text. Amounts are thousandths of the base unit, rounded up, as the API server stores them. It
-cuts an amount above `MOST_UNITS` to `MOST_UNITS`. The kubelet's memory manager refuses that too, because the parsed
-quantity is not held as an int64. So such an amount becomes one unit more than `MOST_UNITS` here.
+cuts an amount above `MOST_UNITS` to `MOST_UNITS`. The kubelet's memory manager refuses such an amount, because it does
+not fit into an int64. So it becomes one unit more than `MOST_UNITS` here.
 """
 
 import re
@@ -138,7 +138,7 @@ MAX_CUTS: Final = 10_000
 """Values of one object that are replaced by null."""
 _MANAGED: Final = b'"managedFields":['
 _MAX_MANAGED: Final = 16
-"""Lists of managed fields that are looked for. An object has one."""
+"""The most lists of managed fields that are searched for. An object has one."""
 _HALF_PAIR: Final = re.compile(rb"((?<!\\)(?:\\\\)*)\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _CODES: Final = np.zeros(256, np.int8)
 _CODES[[*b"[{"]], _CODES[[*b"]}"]], _CODES[[*b'"']] = 1, -1, 2
@@ -180,7 +180,7 @@ def repaired(raw: bytes) -> bytes:
 
 
 def brackets(raw: bytes) -> tuple[Any, Any, Any]:
-    """Of each bracket outside strings: its place, 1 if it opens and -1 if it closes, and the depth after it."""
+    """For each bracket outside strings: its place, 1 for opening or -1 for closing, and the depth after it."""
     plain = raw.replace(b"\\\\", b"__").replace(b'\\"', b"__")
     codes = _CODES[np.frombuffer(plain, np.uint8)]
     at = np.flatnonzero(codes)

@@ -57,7 +57,7 @@ def requirements_of(selector: object) -> tuple[LabelRequirement, ...] | None:
 class AntiAffinity(NamedTuple):
     """One required term of a pod: no other pod that it selects may be where `topology_key` has the same value.
 
-    `namespaces` None: all, or they are selected by labels, which are not known here; empty: the pod's own.
+    `namespaces` None: all, or those that labels select, which are not known here; empty: the pod's own namespace.
     """
 
     topology_key: str
@@ -65,7 +65,7 @@ class AntiAffinity(NamedTuple):
     namespaces: frozenset[str] | None = frozenset()
 
     def selects(self, own_namespace: str, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a pod with *labels* in *namespace* is kept away from the pod with this term in *own_namespace*."""
+        """Whether this term of a pod in *own_namespace* keeps a pod with *labels* in *namespace* away."""
         is_meant = self.namespaces is None or namespace in (self.namespaces or (own_namespace,))
         return is_meant and all(requirement.holds(labels) for requirement in self.requirements)
 
@@ -161,8 +161,8 @@ class _Spec(msgspec.Struct, rename="camel"):
 class PlacementRules:
     """`node_terms` None: no required node affinity; else one of them must match. `overhead_milli`: `spec.overhead`.
 
-    `unread`: what else restricts the nodes of the pod. `scheduler`: the name of its scheduler. `keeps_away`: pods that
-    it lets not come where it is.
+    `unread`: what else restricts the nodes of the pod. `scheduler`: the name of its scheduler. `keeps_away`: the terms
+    by which it keeps other pods away.
     """
 
     node_name: str = ""

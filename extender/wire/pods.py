@@ -149,7 +149,7 @@ MAX_CLAIMS: Final = 1000
 MAX_POD_BYTES: Final = 512 << 10
 """What one pod may take in memory. 100 containers with four resources each take about 120 kB."""
 _A_BYTE_OF_ANNOTATIONS: Final = 16
-"""What it takes when it is parsed."""
+"""The memory that one byte of annotations takes when it is parsed."""
 NODE_CRITICAL: Final = "system-node-critical"
 """A priority class."""
 

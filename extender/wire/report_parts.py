@@ -115,7 +115,7 @@ class ReportParts:
         return field.default
 
     def leave_out_unknown_nri(self) -> str:
-        """Leave out a section of the NRI policy whose version is unknown. Why it is left out; "": it is not."""
+        """Leave out a section of the NRI policy whose version is unknown. Returns why; "" if it is not left out."""
         try:
             version = _VERSIONED.decode(self._parts.get(NRI, b"{}")).version
         except msgspec.DecodeError:

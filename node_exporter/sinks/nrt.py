@@ -3,8 +3,8 @@
 Rules of this file
 - The object is written when the report has changed, and otherwise every `refresh_seconds`, so that readers can tell a
   silent node from an unchanged one. It is read only once, at startup.
-- The object is ours alone. If another field manager has written zones or attributes, nothing is written, and the reply
-  names the manager. Two publishers in one object would show a node that never existed.
+- No other program may write the object. If another field manager has written zones or attributes, nothing is written,
+  and the reply names the manager. Two publishers in one object would show a node that never existed.
 - The Node owns the object, so that both are deleted together. The Node's UID is in our own token (Kubernetes 1.30 and
   later). Otherwise the Node is read; without permission to read it the object has no owner.
 
@@ -180,7 +180,7 @@ def _strangers(answer: HTTPReply) -> set[str]:
 
 
 def _has_content(entry: Mapping[str, Any]) -> bool:
-    """Whether a managedFields entry names more than metadata. An entry that names nothing counts as if it did."""
+    """Whether a managedFields entry names more than metadata. True as well for an entry that names nothing."""
     fields = entry.get("fieldsV1")
     return not isinstance(fields, dict) or bool(CONTENT & fields.keys())
 
