@@ -91,7 +91,7 @@ class Limits(NamedTuple):
     out_of_time: Callable[[], bool]
 
 
-class Judge(NamedTuple, Generic[T, R]):
+class NodeJudge(NamedTuple, Generic[T, R]):
     """What is asked about nodes. `about`: its name; its results are kept by it, and the node's class.
 
     `of_devices`: says something of the node at a position with these devices. `merge`: one result from what it said of
@@ -266,7 +266,7 @@ class CallForecast:
         return name in self._open or any(name in each.nodes for each in self._spread)
 
     def judged(
-        self, names: Sequence[str], class_ids: Sequence[int], judge: Judge[T, R], limits: Limits
+        self, names: Sequence[str], class_ids: Sequence[int], judge: NodeJudge[T, R], limits: Limits
     ) -> list[R | None]:
         """What *judge* says of each node. None as well if it is not known what the pod gets there.
 
@@ -292,7 +292,7 @@ class CallForecast:
         return [None if each is None else each[1] for each in entries]
 
     def _judged(
-        self, known: NodeForecast, cases: Sequence[Case], judge: Judge[T, R], position: int, class_id: int
+        self, known: NodeForecast, cases: Sequence[Case], judge: NodeJudge[T, R], position: int, class_id: int
     ) -> R | None:
         found: list[T] = []
         for case in cases:

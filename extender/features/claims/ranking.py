@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
-from extender.features.claims.forecast import CallForecast, Forecasts, Judge, Limits
+from extender.features.claims.forecast import CallForecast, Forecasts, Limits, NodeJudge
 from extender.features.claims.objects import ClaimObjects
 from extender.kubelet.admission import MAX_OUTCOMES
 from extender.kubelet.budget import Budget
@@ -124,7 +124,7 @@ def _alignments_of(
 
     found: Sequence[ClaimAlignment | None] = [None] * len(names)
     if forecast is not None and len(new) == len(missing):
-        found = forecast.judged(names, [each.id for each in classes], Judge("ranking", align, _one_of), limits)
+        found = forecast.judged(names, [each.id for each in classes], NodeJudge("ranking", align, _one_of), limits)
     return [align(i, devices_on(names[i])) if each is None else each for i, each in enumerate(found)], new
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from extender.cluster.node_class import NodeClass
-from extender.features.claims.forecast import CallForecast, Judge, Limits
+from extender.features.claims.forecast import CallForecast, Limits, NodeJudge
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
@@ -57,7 +57,7 @@ def foretold_by_claims(
     def judge(i: int, devices: Sequence[DynamicDevice]) -> RefusalReason | None:
         return _refusal_with(pod, classes[i], known, devices)
 
-    found = forecast.judged(names, [each.id for each in classes], Judge("demand", judge, Foretold.of), limits)
+    found = forecast.judged(names, [each.id for each in classes], NodeJudge("demand", judge, Foretold.of), limits)
     broken = {name: each for name, each in zip(names, found, strict=True) if each is not None}
     return {
         name: each._replace(is_certain=False) if each.is_certain and forecast.is_open(name) else each
