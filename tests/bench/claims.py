@@ -28,7 +28,7 @@ from extender.app import make_service, set_up_collector
 from extender.config.settings import Settings
 from extender.dra.rules import rules_for
 from extender.features.claims.feed import decode_claim, decode_class, decode_slice
-from extender.features.claims.forecast import Forecasts, Limits, NodeJudge
+from extender.features.claims.forecast import Forecasts, NodeJudge, SearchLimits
 from extender.features.claims.objector import ClaimCheck
 from extender.features.claims.objects import ClaimObjects
 from extender.features.claims.ranking import ClaimRanking
@@ -116,7 +116,7 @@ class Claims:
         pod = replace(pod_from_json(pod_of(2, "1Gi", name="search")), claims=("default/search",))
         call, started = self.forecasts.call(pod), time.process_time()
         if call is not None:
-            limits = Limits(lambda _name: NOTHING_KNOWN, lambda: False)
+            limits = SearchLimits(lambda _name: NOTHING_KNOWN, lambda: False)
             call.judged(self.names, [0] * len(self.names), NodeJudge("", lambda _, devices: len(devices), len), limits)
         return 1e6 * (time.process_time() - started) / len(self.names)
 

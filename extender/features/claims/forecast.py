@@ -84,7 +84,7 @@ Entry: TypeAlias = tuple[int, Any, NodeForecast]
 """What was judged of a node without anything in flight: the id of its class, the result, and what was known."""
 
 
-class Limits(NamedTuple):
+class SearchLimits(NamedTuple):
     """`look_up`: says the labels of nodes. `out_of_time`: whether no further node can be searched."""
 
     look_up: LookUp
@@ -266,7 +266,7 @@ class CallForecast:
         return name in self._open or any(name in each.nodes for each in self._spread)
 
     def judged(
-        self, names: Sequence[str], class_ids: Sequence[int], judge: NodeJudge[T, R], limits: Limits
+        self, names: Sequence[str], class_ids: Sequence[int], judge: NodeJudge[T, R], limits: SearchLimits
     ) -> list[R | None]:
         """What *judge* says of each node. None as well if it is not known what the pod gets there.
 

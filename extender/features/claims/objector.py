@@ -31,7 +31,7 @@ from typing import Final
 from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod
-from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts, Limits
+from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts, SearchLimits
 from extender.features.claims.objects import ClaimObjects
 from extender.features.claims.refusal import Foretold, foretold_by_claims, refusal_by_claims
 from extender.kubelet.verdict import Certainty
@@ -112,7 +112,7 @@ class ClaimCheck(Objector):
         """Where the devices that kube-scheduler will allocate break the pod's demand, or may break it."""
         if forecast is None or not (_concerns(pod) or len(names) == 1):  # prioritize is not called about one node
             return {}
-        limits = Limits(self._surroundings, time_limit(self._clock, self._clock() + FORECAST_SECONDS))
+        limits = SearchLimits(self._surroundings, time_limit(self._clock, self._clock() + FORECAST_SECONDS))
         some, index = names[:MAX_SEARCHED], self._cluster.index
         classes = index.snapshot().at(index.names.slots_of(some))
         return await self._offload(foretold_by_claims, pod, some, classes, forecast, limits)

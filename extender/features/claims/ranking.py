@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
-from extender.features.claims.forecast import CallForecast, Forecasts, Limits, NodeJudge
+from extender.features.claims.forecast import CallForecast, Forecasts, NodeJudge, SearchLimits
 from extender.features.claims.objects import ClaimObjects
 from extender.kubelet.admission import MAX_OUTCOMES
 from extender.kubelet.budget import Budget
@@ -77,7 +77,7 @@ class ClaimRanking(Objector):
         if not self._devices.complete:
             return [ClaimAlignment.UNKNOWN] * len(names)
         known = self._places_of(entry)
-        limits = Limits(self._look_up, time_limit(self._clock, self._clock() + RANKING_SECONDS))
+        limits = SearchLimits(self._look_up, time_limit(self._clock, self._clock() + RANKING_SECONDS))
         forecast = None if self._forecasts is None else self._forecasts.call(pod)
         nodes = names, classes, self._devices.devices_on
         found, new = await self._offload(_alignments_of, pod, entry.shape, nodes, known, forecast, limits)
@@ -103,7 +103,7 @@ def _alignments_of(
     nodes: tuple[Sequence[str], Sequence[NodeClass], Callable[[str], Sequence[DynamicDevice]]],
     known: Mapping[int, Places],
     forecast: CallForecast | None,
-    limits: Limits,
+    limits: SearchLimits,
 ) -> tuple[list[ClaimAlignment], dict[int, Places]]:
     """The answers for *nodes*, and the placements that were not *known*, by class id.
 

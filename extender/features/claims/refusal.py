@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from extender.cluster.node_class import NodeClass
-from extender.features.claims.forecast import CallForecast, Limits, NodeJudge
+from extender.features.claims.forecast import CallForecast, NodeJudge, SearchLimits
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
@@ -49,7 +49,7 @@ class Foretold(NamedTuple):
 
 
 def foretold_by_claims(
-    pod: Pod, names: Sequence[str], classes: Sequence[NodeClass], forecast: CallForecast, limits: Limits
+    pod: Pod, names: Sequence[str], classes: Sequence[NodeClass], forecast: CallForecast, limits: SearchLimits
 ) -> dict[str, Foretold]:
     """The nodes where the devices that the pod will get break its demand, or may break it."""
     known: dict[object, RefusalReason | None] = {}

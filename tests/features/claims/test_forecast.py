@@ -17,7 +17,7 @@ from extender.dra.replay import ALLOCATED, ClusterDevices, allocate
 from extender.dra.requests import AllocatedState
 from extender.dra.rules import rules_for
 from extender.features.claims.feed import AllocatedClaim, decode_claim, decode_class, decode_slice
-from extender.features.claims.forecast import MAX_STEPS, MAX_UNKNOWN, CallForecast, Forecasts, Limits, NodeJudge
+from extender.features.claims.forecast import MAX_STEPS, MAX_UNKNOWN, CallForecast, Forecasts, NodeJudge, SearchLimits
 from extender.features.claims.objects import RELEASE_SECONDS, ClaimObjects
 from extender.questions.node_context import NodeContext
 from extender.replay.pod import Pod
@@ -59,7 +59,7 @@ def put(objects: ClaimObjects, document: Json) -> None:
 def possible(call: CallForecast, *nodes: DraNode) -> list[list[Ids] | None]:
     """The devices of each claim on each node, in each possible outcome; None: not known."""
     labels = {node.name: NodeContext(labels=node.labels) for node in nodes}
-    limits = Limits(labels.__getitem__, lambda: False)
+    limits = SearchLimits(labels.__getitem__, lambda: False)
     call.judged([*labels], [0] * len(nodes), NodeJudge("", lambda _, devices: len(devices), len), limits)
     found = map(call.predicted, labels)
     return [
