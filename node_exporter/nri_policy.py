@@ -2,8 +2,8 @@
 
 Rules of this file
 - The policy runs if there is its state file, a configuration file, or an object of the API server that the plugin has
-  confirmed for this node, unless something shows that the plugin is gone (`nri_plugin`). An object named `default`
-  alone is there for nodes without the plugin as well.
+  confirmed for this node, unless something shows that the plugin is gone (`nri_plugin`). Only an object named `default`
+  proves nothing: it is also for nodes without the plugin.
 - Each part is optional. An unreadable part costs its own field and a Problem.
 - The plugin runs with the configuration that it has confirmed last, by generation. It goes on with that one
   while it has not confirmed a newer generation, and after it has refused one (`pkg/agent/agent.go`,

@@ -44,7 +44,7 @@ def pods_question_of(
 ) -> tuple[Q, list[str]]:
     """The question in the body. If the body is bare workloads, also their paths; no paths if the body is a question.
 
-    A bare Kubernetes object has no *key*. *entry_of*: what stands for these workloads in *key*.
+    A bare Kubernetes object has no *key*. *entry_of*: makes the entry of a workload in *key*.
 
     Raises:
         WireError: for the first error, also if a list has no workload.
@@ -64,7 +64,7 @@ def _document(asked: Asked) -> object:
 
 
 def workload_of(asked: Asked, document: object, path: str) -> PodWorkload:
-    """The workload, with what it demands by its namespace. Raises WireError."""
+    """The workload, with the demand of its namespace. Raises WireError."""
     workload = workload_from_json(document, path)
     return replace(workload, pod=with_default(workload.pod, asked.demands.get(workload.namespace, NO_DEMAND)))
 

@@ -24,7 +24,7 @@ from extender.cli.render import new_table, pod_line
 def defragment(
     files: tuple[Path, ...], *, nodes: tuple[str, ...], form: str, client: ExtenderClient, **limits: Any
 ) -> None:
-    """How many more copies of a pod would be aligned after so many moves, and which moves these are.
+    """How many more copies of a pod would be aligned after some moves, and which moves these are.
 
     Nothing in the cluster changes.
     """

@@ -64,7 +64,7 @@ def _table(answer: RestartCheckReply) -> RenderableType:
 
 
 def _next(nodes: Iterable[RestartedNodeInfo]) -> Iterator[Text]:
-    """What to do with the first node of the list that is not done by a restart alone."""
+    """What to do with the first node of the list that needs more than a restart."""
     if node := next((each for each in nodes if each.action.startswith("drain")), None):
         name, files = node.node, " and ".join(file.file for file in node.refused_files)
         delete = f"delete {files} in the kubelet's directory, " if files else ""

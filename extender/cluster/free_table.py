@@ -323,7 +323,7 @@ class FreeTable:
     def add(self, kubelet: Kubelet, amounts: Sequence[FreeAmounts], traits: Hashable) -> int:
         """Store one class, by the amounts of its states; returns its place, `NO_PLACE` if it cannot be compared.
 
-        *traits*: all that a judgement of the class reads besides its kubelet and its states.
+        *traits*: everything else that a judgement of the class reads, apart from its kubelet and its states.
         """
         keys = [_columns_of(kubelet, each) for each in amounts]
         if keys[0] is None or any(key != keys[0] for key in keys):

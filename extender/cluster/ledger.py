@@ -121,7 +121,7 @@ class Ledger:
         return self.released_later(now).union(self.leaving)
 
     def ending(self, now: float) -> frozenset[str]:
-        """Pods that are ending, without those that take so long that they count like running pods."""
+        """Pods that are ending. Pods that take long to end count as running, and are left out."""
         recent = (uid for uid, at in self.leaving.items() if now < at + ENDING_SECONDS)
         return self.released_later(now).union(recent)
 

@@ -29,19 +29,18 @@ class Observation:
 
     `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
     `kubelet` and `state` are None if the report is not enough for any verdict; `hidden` names the managers whose state
-    is not in it. `contradictory`: the state contradicts itself, so that no verdict is certain.
-    `pod_uids` are the pods that the report knows of; None if it could not list them. `listed` are those
-    of them that the kubelet itself lists, `left` those that it does not count: gone, unless the pod watch has them
-    alive. For the others it is not known whether they are counted. `unlisted`: pods that hold something and that a list
-    with the UIDs of all its pods does not have. `version_from_node`: the kubelet version that the Node object named
-    when the report came, "" if it was not known; None if the report itself has it. `kubelet_listens`: whether the
-    kubelet listened on its podresources socket when the report was made; `kubelet_seconds`: for how long it had
-    listened by then. Both are None if it is not known. `kubelet_digest`: SHA-256 of the parts of the report that
-    describe the kubelet, "" if they describe none. `counts`: all that is known, instead of a report. `pools`: those
-    that the NRI plugin publishes, kept only if the report does not know what its policy has granted, or if they are
-    others than the replayed policy would have (`has_other_pools`: then the plugin is not the one that is replayed, and
-    the policy is hidden); `nri_config`: the policy's configuration, None if it is not known. `facts` are passed on
-    unread, for people: a JSON object.
+    is not in it. `contradictory`: the state contradicts itself, so that no verdict is certain. `pod_uids` are the pods
+    that the report knows of; None if it could not list them. `listed` are those of them that the kubelet itself lists,
+    `left` those that it does not count: gone, unless the pod watch has them alive. For the others it is not known
+    whether they are counted. `unlisted`: pods that hold something and that a list with the UIDs of all its pods does
+    not have. `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not
+    known; None if the report itself has it. `kubelet_listens`: whether the kubelet listened on its podresources socket
+    when the report was made; `kubelet_seconds`: for how long it had listened by then. Both are None if it is not known.
+    `kubelet_digest`: SHA-256 of the parts of the report that describe the kubelet, "" if they describe none. `counts`:
+    all that is known, instead of a report. `pools`: those that the NRI plugin publishes, kept only if the report does
+    not know what its policy has granted, or if they are others than the replayed policy would have (`has_other_pools`:
+    then the plugin is not the one that is replayed, and the policy is hidden); `nri_config`: the policy's
+    configuration, None if it is not known. `facts` are passed on unread, for people: a JSON object.
     """
 
     node_name: str

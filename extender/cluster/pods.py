@@ -73,7 +73,7 @@ MAX_DEFERRALS: Final = 100
 POD_BYTES: Final = 4000
 """`Pod.weight_bytes` of a usual pod, and more."""
 MAX_BYTES: Final = 24 << 20
-"""The size of all records together, whatever their number. A usual pod counts by its record alone."""
+"""The size of all records together, whatever their number. A usual pod counts with the size of its record only."""
 _NO_VICTIMS: Final = ProposedVictims()
 
 

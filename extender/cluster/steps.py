@@ -75,7 +75,7 @@ class ElsewhereError(Exception):
 
 @dataclass(slots=True)
 class _KeptWork:
-    """A result. `of`: what the key's ids are of. `cost` in steps; `turn`: the last projection that counted it."""
+    """A result. `of`: the objects of the key's ids. `cost` in steps; `turn`: the last projection that counted it."""
 
     of: object
     result: Any
@@ -87,10 +87,10 @@ class _KeptWork:
 class Steps:
     """The steps of one kubelet. `admissions`: how many were replayed; results from the cache are not counted.
 
-    `spent`: the cost of the current projection in steps of about a microsecond. A result from the cache costs once in
-    each projection what it cost at first, so that a projection ends at the same step whatever is known already.
-    `work`: the cost of its steps that were not known before.
-    `is_all`: whether all that the steps of this projection could lead to was followed.
+    `spent`: the cost of the current projection in steps of about a microsecond. In each projection a result from the
+    cache is charged once with its first cost, so that a projection ends at the same step whatever is cached. `work`:
+    the cost of its steps that were not known before. `is_all`: whether all that the steps of this projection could lead
+    to was followed.
     """
 
     admissions: int = 0

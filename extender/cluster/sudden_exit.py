@@ -129,7 +129,7 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
 
 
 def _has_room(amounts: FreeAmounts, wanted: Mapping[str, int], *, everywhere: bool) -> bool:
-    """Whether one NUMA node, or with *everywhere* each one, has all that is wanted, and none is in a group."""
+    """Whether one NUMA node (with *everywhere*: each one) has all that is wanted, and no NUMA node is in a group."""
     if amounts.bytes.grouped:
         return False
     able, every = -1, 0

@@ -280,7 +280,7 @@ def _grant(books: Books, grant: Grant) -> dict[str, object]:
 
 
 def memory_type_names(types: int) -> str:
-    """The types as the recordings write them: nothing for memory that is left alone."""
+    """The types as the recordings write them: no type for memory that is left alone."""
     return ",".join(name for bit, name in _TYPE_NAMES if types & bit)
 
 

@@ -65,7 +65,7 @@ MAX_TREE: Final = 80
 
 
 class Static(NamedTuple):
-    """A type that is known before the evaluation. `item`: of the values of a map."""
+    """A type that is known before the evaluation. `item`: the type of a map's values."""
 
     kind: type
     item: "Static | None" = None

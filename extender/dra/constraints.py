@@ -77,7 +77,7 @@ class _MatchAttribute:
 
 
 class _DistinctAttribute:
-    """No two devices have the same value. Of a request only its last device is remembered."""
+    """No two devices have the same value. Only the last device of a request is remembered."""
 
     def __init__(self, wanted: DeviceConstraint, *, with_lists: bool) -> None:
         self._wanted = wanted

@@ -54,7 +54,7 @@ def driver_machine(machine: Machine) -> Machine:
 def prepare_claim(
     machine: Machine, grouped_by: str, free: int, requests: Sequence[GroupRequest], budget: Budget = UNLIMITED
 ) -> PreparedClaim:
-    """The CPUs of a claim. *machine*: of `driver_machine`. *free*: CPUs that are not reserved, and of no claim.
+    """The CPUs of a claim. *machine*: from `driver_machine`. *free*: CPUs that are not reserved, and of no claim.
 
     Raises:
         UnknownDeviceError: a device is none of the groups.

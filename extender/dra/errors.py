@@ -1,4 +1,4 @@
-"""How an allocation can end without an answer for the node alone."""
+"""Errors that end an allocation without an answer for the node."""
 
 
 class AllocationError(Exception):

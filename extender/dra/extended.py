@@ -5,8 +5,8 @@ Rules of this file
   classes that name one resource the newer one counts, then the lower name. The other one stands for nothing if
   kube-scheduler sees it after that one. It sees classes in any order, and here in that of the list.
 - Where a device plugin of the node has the resource, the plugin serves it.
-- A container that lives on has a request of its own. Init containers that end use what later ones have, and together
-  need one request for the most that exceeds it.
+- A container that lives on has a request of its own. Init containers that end use what later containers have. One more
+  request serves their largest excess.
 
 Mirrors: kube-scheduler `plugins/dynamicresources/extendeddynamicresources.go` of 1.36.
 """

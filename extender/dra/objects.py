@@ -56,7 +56,7 @@ NOWHERE: Final = NodeSelection()
 class Attribute(NamedTuple):
     """`kind`: the field of the API that has the value, such as `int` or `strings`; `""` if it is not known.
 
-    `value`: of a list a tuple.
+    `value`: a tuple if it is a list.
     """
 
     kind: str

@@ -1,8 +1,8 @@
 """The pools of devices that a node can use.
 
 Rules of this file
-- Of a pool the slices that fit the node count, and those with counter sets, whatever their node. Of these the highest
-  generation counts.
+- A pool consists of its slices that fit the node, and of those with counter sets, whatever their node. Only the highest
+  generation among them counts.
 - The first slice says how many slices there are. If another number fits, all slices of the pool in the cluster are
   counted. A newer generation elsewhere hides the pool; another number makes it incomplete.
 - Pools are in the order of driver and name, those with binding conditions last; slices are in the order of their names.

@@ -32,9 +32,9 @@ ALLOCATED, NONE, NODE_ERROR, ERROR, UNKNOWN = "allocated", "none", "node-error",
 
 
 class AllocatorAnswer(NamedTuple):
-    """One answer. `allocations`: of each claim, as JSON, for `allocated`. `reason`: for errors and `unknown`.
+    """One answer. `allocations`: for each claim, as JSON. `reason`: of errors and of `unknown`.
 
-    `steps`: of the allocator's recursive function.
+    `steps`: how often the allocator's recursive function ran.
     """
 
     verdict: str
@@ -57,7 +57,7 @@ class ClusterDevices:
 def allocate(
     cluster: ClusterDevices, node: DraNode, claims: Sequence[ResourceClaim], steps: int = MAX_STEPS
 ) -> list[AllocatorAnswer]:
-    """The possible answers for *claims* on *node*, the likeliest first. One that is `unknown` stands alone."""
+    """The possible answers for *claims* on *node*, the likeliest first. An `unknown` answer is the only one."""
     budget = Budget(steps)
     disagreeing = cluster.index.counts(node)
     answers: dict[str, AllocatorAnswer] = {}

@@ -130,8 +130,7 @@ class LoopHandoff(Generic[T]):
         """Run the handler on the loop and wait for it.
 
         Raises:
-            ConsumerGoneError: `close` was called, or the loop has ended.
-            Exception: whatever the handler raised.
+            ConsumerGoneError: `close` was called, or the loop has ended. Exception: whatever the handler raised.
         """
         if self._closed.is_set():
             raise ConsumerGoneError

@@ -10,8 +10,8 @@ Rules of this file
   ended because of steps may be cached. One that ended because of time says nothing about the node.
 - The limit is far above what a real machine needs: see docs/decisions.md for the counts.
 - Results are kept because many nodes and pods are alike, bounded in bytes whatever is reported or written. Large values
-  are kept by those who use them, never by a cache: `Shared` gives equal users one object. A cache by count keeps small
-  results alone (`remembered`).
+  are kept by those who use them, never by a cache: `Shared` gives equal users one object. A cache that is limited by
+  count keeps only small results (`remembered`).
 """
 
 from collections.abc import Callable, Hashable

@@ -3,8 +3,8 @@
 Rules of this file
 - Sets are raw CPU bits. Nothing is mutated but the accumulator of one call.
 - An element (core, socket, NUMA node) is taken with *all* CPUs that the topology lists for it, and its size is compared
-  with integer divisions of machine totals, as the kubelet does. On hybrid machines that hands out CPUs that are not
-  free; the replay does the same.
+  with integer divisions of machine totals, as the kubelet does. So the kubelet hands out CPUs on hybrid machines that
+  are not free, and the replay does the same.
 
 Mirrors: kubelet `cm/cpumanager/cpu_assignment.go`.
 """

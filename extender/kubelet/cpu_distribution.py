@@ -54,15 +54,11 @@ def distribute(
 ) -> Distribution | None:
     """The most balanced split of *needed* CPUs, in groups of *group*, over the fewest nodes that have enough.
 
-    Args:
-        free: free CPUs by NUMA id, in the kubelet's node order, nodes without free CPUs left out.
-        needed: CPUs, a multiple of *group*.
-        group: CPUs per core with full-pcpus-only, else 1.
-        machine_cpus: CPUs of the machine.
-        machine_numa_nodes: its NUMA nodes that have CPUs.
-        hint_nodes: use at least this many nodes; 0, or more than possible: as few as possible.
-        whole_groups: take the remainder only from nodes that have enough of it in whole groups.
-        budget: of the replay.
+    Args: free: free CPUs by NUMA id, in the kubelet's node order, nodes without free CPUs left out. needed: CPUs, a
+        multiple of *group*. group: CPUs per core with full-pcpus-only, else 1. machine_cpus: CPUs of the machine.
+        machine_numa_nodes: its NUMA nodes that have CPUs. hint_nodes: use at least this many nodes; 0, or more than
+        possible: as few as possible. whole_groups: take the remainder only from nodes that have enough of it in whole
+        groups. budget: of the replay.
 
     Returns None when no combination can be balanced (the kubelet then packs).
 

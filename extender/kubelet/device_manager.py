@@ -38,7 +38,7 @@ class Choices:
     """(container, resource) pairs for which the kubelet had more devices to pick from than it needed."""
 
     def split(self, count: int, sizes: Sequence[int], budget: Budget = UNLIMITED) -> tuple[int, ...]:
-        """How many to take from each kind, *count* in all; *sizes* is what each kind has, together more than that."""
+        """How many to take from each kind, *count* in all. *sizes*: how many each kind has, above *count* in all."""
         if len(sizes) == 1:
             return (count,)
         position = len(self.alternatives)

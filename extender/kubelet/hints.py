@@ -188,12 +188,10 @@ def merge(
     The combinations 10 and 01, 10 and 11, 11 and 01, 11 and 11 give 00, 10, 01 and 11. Both need one node, so the
     narrowest masks are best, and of these the smallest number: 01, not preferred. `restricted` refuses the pod.
 
-    Args:
-        lists: hints of the resources with a preference. An empty `Hints` excludes every preferred result.
-        default_mask: all NUMA nodes of the machine.
-        distances: for `prefer-closest-numa-nodes`, where the closer nodes win a tie.
-        budget: of the replay.
-        preferred_only: the caller refuses a result that is not preferred, and does not use its mask: *default_mask*.
+    Args: lists: hints of the resources with a preference. An empty `Hints` excludes every preferred result.
+        default_mask: all NUMA nodes of the machine. distances: for `prefer-closest-numa-nodes`, where the closer nodes
+        win a tie. budget: of the replay. preferred_only: the caller refuses a result that is not preferred, and does
+        not use its mask: *default_mask*.
 
     Source: cm/topologymanager/policy.go, HintMerger.Merge and compare, in closed form.
 

@@ -120,7 +120,7 @@ class Universe:
         self.having: Final = tuple(_having(j, len(ids)) for j in range(len(ids)))
         """For each position: the family of the subsets that hold its id."""
         self.by_width: Final = _by_width(len(ids))
-        """For each width 0..n: the family of the subsets with so many ids."""
+        """For each width 0..n: the family of the subsets with that many ids."""
 
     def number(self, mask: int) -> int:
         """The number of the subset *mask*; ids outside the universe are dropped."""

@@ -136,7 +136,7 @@ def _numbers(device: ContainerDevice) -> tuple[str, int, int]:
 
 
 def _first_rules(devices: Sequence[ContainerDevice]) -> Mapping[tuple[str, int, int], str]:
-    """The access that each device has. Of a device that is listed twice, the first rule counts for both.
+    """The access that each device has. If a device is listed twice, the first rule counts for both.
 
     Source: pkg/resmgr/cache/container.go isReadOnlyDevice.
     """

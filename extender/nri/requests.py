@@ -35,8 +35,7 @@ class Request:
     """The request of a container.
 
     `full`: exclusive CPUs; `fraction` and `limit` in mCPU, `limit` UNLIMITED_CPU where there is none. `isolate`: take
-    isolated CPUs if there are enough; `strict_isolate`: else refuse. `memory_types`: PRESERVE_MEMORY or a set of
-    types.
+    isolated CPUs if there are enough; `strict_isolate`: else refuse. `memory_types`: PRESERVE_MEMORY or a set of types.
     """
 
     full: int

@@ -255,7 +255,7 @@ class Order:
 
 
 def _by_capacity(x: Score, y: Score) -> int:
-    """Whether *x* fits where *y* does not. Of two pools that lack different things each comes before the other."""
+    """Whether *x* fits where *y* does not. If two pools lack different things, each comes before the other."""
     if y.isolated < 0 <= x.isolated:
         return _ISOLATED
     return _CPU if y.shared < 0 <= x.shared else 0

@@ -98,7 +98,7 @@ LookUp = Callable[[str], NodeContext]
 
 
 class ClaimForecast(Protocol):
-    """What decides which devices claims get, besides the nodes."""
+    """Predicts which devices claims get. The nodes are arguments."""
 
     def devices_for(self, pod: Pod, name: str, around: NodeContext, /) -> Sequence[DynamicDevice] | None:
         """The devices of a node after kube-scheduler allocated those that the pod's claims lack; None: not known."""

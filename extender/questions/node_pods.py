@@ -5,7 +5,7 @@ It also makes the node without some of these pods, or with one more pod in a pla
 Rules of this file
 - Where pods are watched, a pod is what its API object says. Where they are not, or the object cannot be read, a pod
   that holds something is rebuilt: it requests what it holds, its priority is 0, and its owner is not known.
-- A pod that is rebuilt has no ordinary init containers, because nothing shows which containers are that.
+- A pod that is rebuilt has no ordinary init containers, because nothing shows which containers are init containers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -220,7 +220,7 @@ def _granted(state: ManagerState, uid: str) -> tuple[Mapping[str, Mapping[str, i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertainPlace:
-    """`outcomes`: of every state that the node can be in; `admitted`: the likeliest.
+    """`outcomes`: for every state that the node can be in; `admitted`: the likeliest.
 
     `alignment` None: no part of the pod is placed.
     """

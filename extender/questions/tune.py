@@ -104,7 +104,7 @@ class _EqualNodes:
 
     @property
     def nodes(self) -> int:
-        """How many they are."""
+        """The number of these nodes."""
         return len(self.subjects)
 
     @property

@@ -2,8 +2,8 @@
 
 Rules of this file
 - A configuration surpasses another one if it is better in pods admitted, pods aligned or CPUs stranded by more than one
-  order can differ, if it is worse in none of them on average, and if it guarantees no less. Of two without a difference
-  the one with fewer changes surpasses the other. What no other one surpasses is on the Pareto front.
+  order can differ, if it is worse in none of them on average, and if it guarantees no less. If two do not differ, the
+  one with fewer changes surpasses the other. What no other one surpasses is on the Pareto front.
 - Trials of two configurations are compared order by order, because every configuration gets the same orders.
 """
 

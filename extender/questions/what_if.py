@@ -172,7 +172,7 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
 def _with_devices(
     pod: Pod, subject: Subject, judgement: Judgement, judge: Judge, known: dict[object, Judgement]
 ) -> Judgement:
-    """The judgement with what the pod's claims have on the node, and will get. *known*: of the same pod."""
+    """The judgement with what the pod's claims have on the node, and will get. *known*: as for the same pod."""
     devices = subject.around.devices or ()
     claimed = claimed_of(pod, devices)
     key = subject.node_class, tuple(claimed.items())

@@ -133,7 +133,7 @@ def alignment_of_outcome(kubelet: Kubelet, outcome: Outcome) -> PodAlignment | N
 
 
 def alignment_of_verdict(kubelet: Kubelet, verdict: Admitted, devices: Devices) -> PodAlignment:
-    """The alignment of a pod that the kubelet admits so. *devices*: all of the node."""
+    """The alignment of a pod that the kubelet admits with this verdict. *devices*: all of the node."""
     together = kubelet.scope is Scope.POD and kubelet.policy is not TopologyPolicy.NONE
     placements = whole_placements(verdict)
     return alignment_of(placements, kubelet.machine, devices, together=together)

@@ -1,9 +1,9 @@
 """Lets a filter call see the pods of earlier calls, where kube-scheduler binds pods itself.
 
 kube-scheduler decides pod by pod, but binds in the background. When it sends the filter call of the next pod, the last
-pod may not be on its node yet, and its room seems free. So a filter call waits, for some milliseconds at most, until
-the pod watch has shown the pods that earlier calls offered nodes for. Each of them is waited for once: a pod that finds
-no node, or is bound late, costs one wait at most.
+pod may not be on its node yet, and its resources seem to be free. So a filter call waits, for some milliseconds at
+most, until the pod watch has shown the pods that earlier calls offered nodes for. Each of them is waited for once: a
+pod that finds no node, or is bound late, costs one wait at most.
 """
 
 import asyncio

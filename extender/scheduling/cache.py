@@ -248,7 +248,7 @@ class JudgementCache:
         return found
 
     def store(self, entry: ShapeJudgements, judgements: Judgements, class_ids: Int64s) -> None:
-        """Add judgements to *entry*. *class_ids*: of the nodes now.
+        """Add judgements to *entry*. *class_ids*: the classes that nodes have now.
 
         An entry that was dropped while its judgements were computed still serves the call that holds it.
         """

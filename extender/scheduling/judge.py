@@ -67,7 +67,7 @@ def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
 def follows_from_key(judge: BoundedJudge, shape: PodShape, node_class: NodeClass, judgement: Judgement) -> bool:
     """Whether all classes with the same kubelet, traits and key as this one get this judgement.
 
-    *shape*: of a pod that no node holds anything of.
+    *shape*: the shape of a pod of which no node holds anything.
     """
     if not isinstance(judge, _Judge):
         return False

@@ -29,8 +29,7 @@ AT_ONCE: Final = 64
 PATIENCE_SECONDS: Final = 1.0
 SHUTDOWN_SECONDS: Final = 10.0
 SPARE_SECONDS: Final = 60.0
-"""From our own limit to asyncio's. Ours comes first even if a busy machine delays the sweep, and counts the client as
-late."""
+"""asyncio's limit is this much later, so that ours ends a handshake and counts it even if the sweep is delayed."""
 _HEADER_BYTES: Final = 5
 _HANDSHAKE_RECORD: Final = 0x16
 _MAX_RECORD_BYTES: Final = 16_384

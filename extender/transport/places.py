@@ -16,8 +16,7 @@ from typing import Final
 
 SPARE_SHARE: Final = 16
 """While all connections are busy, the limit may be exceeded by a sixteenth: before the handshake it is not known
-whether
-a new connection is the scheduler's."""
+whether a new connection is the scheduler's."""
 _Ordered = dict["Place", None]
 
 

@@ -27,13 +27,13 @@ POD_SPEC: Final[Known] = {
     "initContainers": _CONTAINER,
     "containers": _CONTAINER,
 }
-"""Of a pod's spec."""
+"""Fields of a pod's spec."""
 NRI_OPTIONS: Final[Known] = {
     **_any(_READ["nri"]["options"]),
     "agent": _any(_READ["nri"]["agent"]),
     "cpuClasses": _any(_READ["nri"]["cpu_class"]),
 }
-"""Of the spec of a TopologyAwarePolicy."""
+"""Fields of the spec of a TopologyAwarePolicy."""
 
 
 class UnknownField(NamedTuple):

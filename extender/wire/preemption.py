@@ -3,8 +3,8 @@
 Rules of this file
 - A request names victims in one of two forms: full pods (`NodeNameToVictims`), or UIDs (`NodeNameToMetaVictims`, if the
   extender is `nodeCacheCapable`). The reply always has the second form.
-- Of a victim's object only what is needed to choose victims is read. An empty or null list of victims is valid: newer
-  schedulers send it for nodes that only an extender refuses.
+- Only the parts of a victim's object that are needed to choose victims are read. An empty or null list of victims is
+  valid: newer schedulers send it for nodes that only an extender refuses.
 - The reply has no field for an error: a malformed request gets a status other than 200.
 """
 

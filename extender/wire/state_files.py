@@ -55,11 +55,11 @@ MAX_LIST_CHARACTERS: Final = 65_536
 MAX_TYPES: Final = 64
 """Limit on the kinds of memory of a NUMA node."""
 _SHARED: Final = 10_000
-"""For how many holdings of containers equal ones share one object, and are read once: most pods are replicas."""
+"""How many holdings of containers are cached, so that equal ones are one object: most pods are replicas."""
 _SHORT: Final = 200
-"""Characters of a container's name and its list of CPUs that are read once for equal ones."""
+"""Equal pairs of a container's name and CPU list are read once, if they have at most this many characters."""
 _FEW_BLOCKS: Final = 8
-"""Memory blocks of a container that are read once for equal ones."""
+"""Equal lists of a container's memory blocks are read once, if they have at most this many blocks."""
 
 DeviceEntries = dict[str, dict[str, dict[str, frozenset[str]]]]
 """Device ids by pod UID, container name and resource."""

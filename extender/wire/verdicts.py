@@ -182,7 +182,7 @@ def _held(placement: Placement) -> HeldResources:
 def container_placements(
     placements: Mapping[str, Placement], alignment: PodAlignment | None
 ) -> dict[str, ContainerPlacement]:
-    """The placement of each container by name, in the kubelet's order. *alignment*: of the pod."""
+    """The placement of each container by name, in the kubelet's order. *alignment*: the pod's."""
     spreads = {} if alignment is None else alignment.containers
     return {
         name: ContainerPlacement(

@@ -75,7 +75,7 @@ class AskedQuestions:
         forecast: Callable[[], ClaimForecast | None] = no_forecast,
         metrics: Metrics,
     ) -> None:
-        """*records*: returns the current record of every node. *demands*: those of namespaces. *budgets*: all.
+        """*records*: returns the current record of every node. *demands*: the demands of namespaces. *budgets*: all.
 
         *forecast*: predicts devices of claims.
         """

@@ -59,7 +59,7 @@ class DisagreementView(_PodView):
 
 
 class BehaviourView(ReplyBody):
-    """A kubelet that behaves as with a rule that its minor does not have, or without one that it has."""
+    """A kubelet that behaves as if it had a rule that its minor lacks, or lacked a rule that its minor has."""
 
     node_name: str
     rule: Annotated[str, about("The rule, as in `NUMA_EXTENDER_KUBELET_SWITCHES`.")]

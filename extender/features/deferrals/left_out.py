@@ -41,7 +41,7 @@ CHANGING: Final = f"{RefusalReason.CHANGING.text}, and no other node can take th
 AWAIT_SECONDS: Final = 20.0
 """A pod gets errors for at most this long. Then it is refused for as long, and may preempt."""
 CHANGING_SECONDS: Final = 2.0
-"""For so long all pods together get errors because of one changing node."""
+"""How long, in all, pods get errors because of one changing node."""
 _REMEMBERED: Final = 4096
 TOTALS: Final = NotBound(
     f"pods that have ended may still count in the kubelet's totals of the node; {RETRY}", BindFailure.TOTALS

@@ -241,7 +241,7 @@ class Groups:
             self._drop(record)
 
     def may_hold(self, record: GroupRecord) -> bool:
-        """Whether the group may hold places besides those groups that do."""
+        """Whether the group may hold places in addition to the groups that hold some now."""
         holding = [other.key for other in self._holders.values() if not other.is_open and other is not record]
         in_namespace = sum(key[1] == record.key[1] for key in holding)
         return len(holding) < MAX_HOLDING and in_namespace < MAX_HOLDING // 2

@@ -221,7 +221,7 @@ class _Look:
             self.found[room], left = is_taken, left - budget.used
 
     def _pass_over(self, room: "_Room") -> None:
-        """A pod that itself takes so many steps must leave places free that fit."""
+        """If the pod itself takes too many steps, it must leave free those places that fit."""
         alone = Budget(ROOM_STEPS // 2)
         self._fit([self.shape], room, alone)
         if room not in self.fits:
@@ -255,10 +255,10 @@ class _RoomKey:
 
 
 class _Places:
-    """The places on a node that a pod must leave free. `key`: equal where the same pods are held for.
+    """The places on a node that a pod must leave free. `key`: equal if the places are for the same pods.
 
-    `size`: the containers of all places. `weight_bytes`: of the pods. `namespace`: the one whose places have most of
-    the containers; groups of different priorities can have places on one node.
+    `size`: the containers of all places. `weight_bytes`: the size of the pods. `namespace`: the one whose places have
+    most of the containers; groups of different priorities can have places on one node.
     """
 
     __slots__ = ("held", "holds", "key", "namespace", "size", "weight_bytes")

@@ -11,7 +11,7 @@ Rules of this file
   of the other pods as fit, and a pod keeps its place until it has another one. A pod without a place is offered every
   feasible node.
 - Any other pod is refused on a node where a held place would no longer fit beside it. `groups` states the limits.
-- A node has places of one group at a time: places of two groups could fit in one order of their bindings only.
+- A node has places of one group at a time: those of two groups might fit in only one order of bindings.
 - One plan at a time. The event loop reads and changes the groups; replays run elsewhere. Long plans for groups of one
   namespace that do not fit take at most a fifth of the time: kube-scheduler waits for one call after another.
 """
@@ -126,7 +126,7 @@ class Gangs(Objector):
         return refused in (INCOMPLETE, EARLIER)
 
     def kept_nodes(self, known: KnownPod, pod: Pod) -> Collection[str] | None:
-        """The nodes with held places; for a pod of a group all."""
+        """The nodes with held places. For a pod of a group: all nodes."""
         return None if known.group is not None or self.groups.of_pod(pod.uid) is not None else self.groups.held
 
     def released(self) -> Collection[str]:

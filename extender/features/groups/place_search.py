@@ -156,7 +156,7 @@ class PlaceSearch:
         answers: NodeAnswers,
         until: float,
     ) -> Found:
-        """Places beside those that are *fixed*, also for the pods that have the other ones of *kept* now."""
+        """Places beside the *fixed* ones. Pods whose place in *kept* is not fixed get a new place as well."""
         moved = [_member(record, each, place) for each, place in kept.items() if each not in fixed]
         others = (*wanted.others, *moved)
         members = (wanted.own, *others, *wanted.to_come)

@@ -48,8 +48,8 @@ class Hold:
     def precedes(self, priority: int) -> bool:
         """Whether a pod outside the group must leave this room free.
 
-        Of an open group the pods that exist come before every other pod. A place for a pod that may never come does
-        not: one small pod could otherwise keep a cluster from more important ones.
+        Of an open group the pods that exist come before every other pod. Places for pods that may never come do not:
+        otherwise one small pod could keep more important pods off a cluster.
         """
         return (self.is_open and bool(self.uid)) or self.priority >= priority
 
