@@ -249,3 +249,36 @@ def test_a_node_with_too_many_devices_is_not_known() -> None:
     first, second = possible(call, DraNode("node-a", {}), DraNode("node-b", {}))
     assert first is None
     assert second
+
+
+def test_only_nodes_that_have_changed_are_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for another pod whose claim asks for the same."""
+    searched: list[str] = []
+
+    def counted(cluster: ClusterDevices, node: DraNode, claims: Sequence[ResourceClaim], steps: int) -> object:
+        searched.append(node.name)
+        return allocate(cluster, node, claims, steps)
+
+    monkeypatch.setattr("extender.features.claims.forecast.allocate", counted)
+    nodes = [DraNode(f"node-{i}", {}) for i in range(6)]
+    slices = [slice_of(node.name, Random(1)) for node in nodes]
+    forecasts, _, now = forecasts_with(*slices, {"metadata": {"name": "gpu"}, "spec": {}})
+
+    def ask(number: int) -> list[str]:
+        put(forecasts.objects, claim_of(f"c-{number}", 0))
+        call = forecasts.call(Pod(uid=f"{number}", name="p", namespace="n", containers=(), claims=(f"n/c-{number}",)))
+        assert call is not None
+        searched.clear()
+        assert all(possible(call, *nodes))
+        return searched
+
+    assert len(ask(0)) == len(nodes)
+    assert ask(1) == []
+    results = [{"driver": DRIVER, "pool": "node-3", "device": "gpu-0"}]
+    put(forecasts.objects, claim_of("c-0", 0, {"devices": {"results": results}}))
+    assert ask(2) == ["node-3"]
+    put(forecasts.objects, claim_of("c-0", 0))
+    now[0] += 2 * RELEASE_SECONDS
+    assert ask(3) == ["node-3"]
+    put(forecasts.objects, {"metadata": {"name": "gpu"}, "spec": {}})
+    assert len(ask(4)) == len(nodes)
