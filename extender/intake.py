@@ -24,7 +24,7 @@ from extender.wire.parsing import object_at, text_at
 from extender.wire.reports import ReadReport, read_report
 
 _ENCODER: Final = msgspec.json.Encoder()
-"""Takes a third of the time of orjson, and a tenth of that of pydantic."""
+"""msgspec's encoder takes a third of orjson's time, and a tenth of pydantic's."""
 _LEVEL: Final = 1
 """The fastest level of zlib: the result has a fifth of the size."""
 

@@ -17,7 +17,7 @@ Document = dict[str, object]
 MAX_CMDLINE_BYTES = 128 << 10
 """Limit for the kubelet's command line, which has up to 4 kB."""
 PROGRAM_BYTES = 4096
-"""Read of every process: enough for its program and first argument."""
+"""How many bytes of each command line are read: enough for the program and its first argument."""
 MAX_PROCESSES = 1 << 18
 """Limit on processes checked. Linux allows 4 million ids, and a node has up to about 10,000 processes."""
 

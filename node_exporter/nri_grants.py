@@ -27,7 +27,7 @@ MAX_STATE_BYTES = 8 << 20
 """Size limit of the file. A container takes 2 to 6 kB."""
 MAX_GRANTS = 2_000
 MAX_LABELS = 256
-"""Labels of one pod or container. A file with more is refused."""
+"""Limit on the labels of one pod or container. A file with more is refused."""
 CPU_TYPES = ("normal", "reserved", "preserve")
 QOS_CLASSES = ("Guaranteed", "Burstable", "BestEffort")
 MEMORY_TYPES = {"DRAM": 1, "PMEM": 2, "HBM": 4}

@@ -24,7 +24,7 @@ from node_exporter.nri_grants import STATE_FILE
 from node_exporter.pods import MAX_POD_LOGS
 
 DOUBTED_SECONDS: Final = 10.0
-"""Longer than a running plugin takes from an event to its state file."""
+"""A time in which a running plugin certainly writes its state file after an event."""
 SETTLED_SECONDS: Final = 300.0
 """Longer than the runtime and the kubelet wait for a plugin, and longer than an update of the plugin usually takes."""
 NRI_SOCKETS: Final = ("run/nri/nri.sock", "var/run/nri/nri.sock")

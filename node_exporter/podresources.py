@@ -27,7 +27,7 @@ Answer = TypeVar("Answer", bound="Message")
 SOURCE = "podresources"
 SERVICE = "/v1.PodResourcesLister"
 DEADLINE_SECONDS = 5.0
-"""For one call, from connecting to the last byte of the reply."""
+"""The deadline of one call, from connecting to the last byte of the reply."""
 MAX_MESSAGE_BYTES = 4 << 20
 """Limit for one reply. A device costs about 70 bytes for each of its NUMA nodes, a container about 50:
 500 containers and 10,000 devices are 1 MB. A larger reply is RESOURCE_EXHAUSTED, a problem of the report."""

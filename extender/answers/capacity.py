@@ -32,7 +32,7 @@ MAX_MIX: Final = 64
 MAX_COPIES: Final = 10_000
 MAX_PLANNED_PODS: Final = 10_000
 MAX_PLACED: Final = 50_000_000
-"""Pods of a plan times nodes: limits the cost of one plan."""
+"""Limit on the pods of a plan times the nodes: it bounds the cost of one plan."""
 
 
 class CapacityRequest(Question):

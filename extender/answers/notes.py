@@ -170,7 +170,7 @@ CLAIM_ALIGNMENTS: Final[Mapping[ClaimAlignment, str]] = {
 }
 _CHECKED: Final = ", but bind checks them by the pod's demand"
 MAX_SHOWN: Final = 8
-"""Devices and drivers that are named one by one."""
+"""How many devices and drivers a note names."""
 
 
 def claim_notes(

@@ -43,7 +43,7 @@ from extender.wire.verdicts import (
 from extender.wire.workloads import PodWorkload
 
 MAX_EXPLAINED: Final = 24
-"""Nodes explained in one reply. Each costs up to 160 replays."""
+"""How many nodes one reply explains. Each of them costs up to 160 replays."""
 
 
 class WhatIfRequest(Question):

@@ -49,7 +49,7 @@ LOG.addFilter(FewWarnings())  # when the service is overloaded, every call would
 DEFECT: Final = "internal error; see the log of the service"
 Clock = Callable[[], float]
 Lap = Callable[[str], None]
-"""Ends the phase of the call that it names."""
+"""A function that ends a phase of the call; its argument is the name of the phase."""
 
 
 class CallOutcome(StrEnum):

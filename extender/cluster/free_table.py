@@ -28,7 +28,7 @@ NO_PLACE: Final = -1
 NO_KEY: Final = -1
 """The number of a row whose class is judged by itself."""
 _MAX_AMOUNT: Final = 1 << 56
-"""Sums of 64 such amounts fit into 64 bits."""
+"""The largest amount in a row. The sum of 64 such amounts fits into 64 bits."""
 _MAX_BITS: Final = 50
 """Limit on the bits of packed masks. The remaining bits are for the number of a merge."""
 _GROUP_SHIFT: Final = 32

@@ -38,9 +38,9 @@ from extender.cluster.events import (
 from extender.replay.pod import Pod
 
 NO_PODS: Final[frozenset[str]] = frozenset()
-"""One object: every other empty set takes 216 bytes."""
+"""The one empty set that all ledgers share: another one would take 216 bytes."""
 ENDING_SECONDS: Final = 60.0
-"""Twice the usual grace period."""
+"""How long a pod counts as ending: twice the usual grace period."""
 LEFT_REMEMBERED_SECONDS: Final = 900.0
 """How long a pod that left is remembered: a late report that still shows it has no effect."""
 

@@ -71,7 +71,7 @@ _PASS_SECONDS: Final = 1.0
 MAX_DEFERRALS: Final = 100
 """How many of the nodes that deferred one pod are kept."""
 POD_BYTES: Final = 4000
-"""`Pod.weight_bytes` of a usual pod, and more."""
+"""More than `Pod.weight_bytes` of a usual pod."""
 MAX_BYTES: Final = 24 << 20
 """The size of all records together, whatever their number. A usual pod counts with the size of its record only."""
 _NO_VICTIMS: Final = ProposedVictims()

@@ -46,9 +46,9 @@ MAX_STATES: Final = 32
 MAX_ORDERS: Final = 16
 """How many sets of pods of one size are tried as those that the kubelet admitted first."""
 MAX_IN_FLIGHT: Final = 256
-"""Pods in flight of which the possible orders are compared. A kubelet admits 110 by default."""
+"""For how many pods in flight the possible orders are compared. A kubelet admits 110 pods by default."""
 MAX_MAYBE_GONE: Final = 4
-"""Pods that may be gone (or started) of which every combination is followed."""
+"""For how many pods that may be gone, or started, every combination is followed."""
 
 MAX_STEPS: Final = 4096
 """How many results are kept for one node; then all are dropped. A projection of a few pods has a few dozen."""

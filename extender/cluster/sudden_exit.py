@@ -13,8 +13,8 @@ Rules of this file
   one NUMA node, it still is, and what the managers take under it is a question of counts, which have grown.
 - `have_room_together` finds most others: one NUMA node has room for all pods in flight, wherever each of them goes. It
   counts, so its cost does not grow with the pods of the node.
-- Only their True is an answer. Otherwise `survives_sudden_exit` replays the exit of each other pod. Pods whose exits
-  free the same amounts on the same NUMA node count once, where ids do not matter.
+- Only True is an answer of these two functions. Otherwise `survives_sudden_exit` replays the exit of each other pod.
+  Pods whose exits free the same amounts on the same NUMA node count once, where ids do not matter.
 
 Mirrors: kubelet `cm/cpumanager/policy_static.go`, `cm/memorymanager/policy_static.go`, `cm/topologymanager/policy.go`.
 """
@@ -37,7 +37,7 @@ from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import claimed_of
 
 MAX_EXITS: Final = 64
-"""For how many other pods the exit is replayed; a node rarely runs more aligned pods."""
+"""The exits of how many other pods are replayed. A node rarely runs more aligned pods."""
 MAX_EXIT_ADMISSIONS: Final = 512
 """How many admissions all bind calls together replay for this: about a quarter of a second in another thread."""
 
@@ -207,7 +207,7 @@ def _is_certain(verdict: Verdict) -> bool:
 
 
 def _is_firm(verdict: Verdict, container: str, *, needs_one_node: bool) -> bool:
-    """Whether the pod is admitted, and if it needs that, a preferred hint puts it on one NUMA node."""
+    """Whether the pod is admitted and, with *needs_one_node*, a preferred hint puts it on one NUMA node."""
     if not isinstance(verdict, Admitted) or verdict.certainty is Certainty.POSSIBLE:
         return False
     placed = verdict.placements[container]

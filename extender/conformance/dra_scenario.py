@@ -20,7 +20,7 @@ from extender.kubelet.sets import format_list
 from extender.wire.dra_scenarios import CelCase, CpuSeries, DraScenario, DraWorld, ExtendedCase
 
 COUNTED: Final = ("scenarios", "answers", "possible", "unknown", "differ")
-"""What is counted. `possible`: answers of several possible ones; `unknown`: answers that are not known."""
+"""What is counted. `possible`: cases with several possible answers. `unknown`: cases without a known answer."""
 _MAX_STEPS: Final = 1_000_000
 
 Answer = Mapping[str, Any]

@@ -11,7 +11,7 @@ from extender.dra.rules import AllocatorRules
 from extender.dra.search import Search, Taken
 
 ANY_SHARE: Final = "*"
-"""Stands for the share id, which is random."""
+"""Written in place of a share id, which is random."""
 
 
 def allocations(search: Search, claims: Sequence[ResourceClaim], node: DraNode, rules: AllocatorRules) -> list[Any]:

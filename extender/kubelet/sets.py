@@ -24,7 +24,7 @@ MAX_CPU_ID: Final = 8191
 """Bound on CPU ids in input, so that no document can ask for an enormous int. It is that of Linux (NR_CPUS 8192)."""
 
 _MAX_RANGE: Final = 19
-"""Characters of a range of two ids with 9 digits each."""
+"""Limit on the characters of a range: two ids with 9 digits each."""
 
 
 def iter_bits(bits: int) -> Iterator[int]:

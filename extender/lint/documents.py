@@ -16,7 +16,7 @@ from extender.wire.errors import WireError
 
 MAX_BYTES: Final = 8 << 20
 MAX_VALUES: Final = 400_000
-"""Keys and values of one file."""
+"""Limit on the keys and values of one file."""
 
 ENVIRONMENT: Final = "Environment"
 """The kind of an environment file, which is read as if it were a ConfigMap."""

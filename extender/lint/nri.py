@@ -27,7 +27,7 @@ KIND: Final = "TopologyAwarePolicy"
 API_VERSION: Final = "config.nri/v1alpha1"
 LEAST_CPUS: Final = 64
 MOST_CPUS: Final = 1024
-"""CPUs of the assumed machine."""
+"""Limit on the CPUs of the assumed machine."""
 _RULES: Final = {
     FaultKind.NO_EFFECT: "nri-annotation-ignored",
     FaultKind.REFUSED: "nri-annotation-refused",

@@ -16,7 +16,7 @@ MAX_ID: Final = 65_535
 """Limit on ids in a list, so that no annotation can create an enormous int. Larger ids count as one more."""
 
 _LONG: Final = 100
-"""Characters of a list of which few are remembered."""
+"""A list with more characters than this is long. Of long lists only a few are cached."""
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -40,7 +40,7 @@ _STEPS_A_CHARACTER_OF_A_LONG_ONE: Final = 32
 _COMPARED_A_STEP: Final = 256
 """This many comparisons take at most as long as a step. There are at most as many as the product of the lengths."""
 _LONG_PATTERN: Final = 256
-"""Characters of a pattern of which few are remembered."""
+"""A pattern with more characters than this is long. Of long patterns only a few are cached."""
 _STAR: Final = "[^/]*"
 
 

@@ -17,7 +17,7 @@ from extender.observability.metrics import TEXTS
 from extender.questions.free_room import numa_room, unusable_share
 
 CONTAINER_CPUS: Final = (4, 8, 16)
-"""Sizes for which the unusable share is shown."""
+"""The container sizes, in CPUs, for which the unusable share is shown."""
 
 
 class NodeMetrics:

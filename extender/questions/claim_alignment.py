@@ -56,7 +56,7 @@ BANDS: Final[Mapping[ClaimAlignment, tuple[int, int]]] = {
     ClaimAlignment.POSSIBLE: (5, 7),
     ClaimAlignment.LIKELY: (8, MAX_SCORE),
 }
-"""What scores of 0 to 10 become, lowest and highest."""
+"""The lowest and the highest score of each band, to which scores of 0 to 10 are scaled."""
 _LOWEST: Final = np.array([BANDS[each][0] for each in ClaimAlignment], np.uint8)
 _WIDTH: Final = np.array([BANDS[each][1] - BANDS[each][0] for each in ClaimAlignment], np.uint8)
 

@@ -36,7 +36,7 @@ from extender.scheduling.node_totals import format_bytes
 MAX_STEPS: Final = 256
 MAX_HINTS: Final = 32
 MAX_CONTAINERS: Final = 16
-"""For how many containers of a pod the pools are compared."""
+"""For how many containers of a pod pools are compared."""
 MAX_POOLS: Final = 64
 _NOTHING_NEAR: Final = Nearest((), 0)
 

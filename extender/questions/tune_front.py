@@ -1,9 +1,9 @@
 """Which configurations of tune no other one surpasses.
 
 Rules of this file
-- A configuration surpasses another one if it is better in pods admitted, pods aligned or CPUs stranded by more than one
-  order can differ, if it is worse in none of them on average, and if it guarantees no less. If two do not differ, the
-  one with fewer changes surpasses the other. What no other one surpasses is on the Pareto front.
+- A configuration surpasses another one under three conditions: it is better in pods admitted, pods aligned or CPUs
+  stranded, by more than orders differ by chance; on average it is worse in none of these; and it guarantees no less. If
+  two do not differ, the one with fewer changes surpasses the other. What no other one surpasses is on the Pareto front.
 - Trials of two configurations are compared order by order, because every configuration gets the same orders.
 """
 

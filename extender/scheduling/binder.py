@@ -43,7 +43,7 @@ class BindFailure(StrEnum):
     REFUSED = "refused"
     """The kubelet would refuse the pod."""
     UNSETTLED = "unsettled"
-    """Pods that come to or leave the node decide."""
+    """The admission depends on pods that come to the node or leave it."""
     TOTALS = "totals"
     """The kubelet may still count pods that have ended."""
     CLAIMS = "claims"

@@ -33,7 +33,7 @@ UNJUDGED: Final = -1
 """The code of a slot without a judgement."""
 _MANY: Final = 1000
 _MAX_SCALES: Final = 8
-"""For how many scales the scores are kept."""
+"""The number of scales for which scores are kept."""
 
 Int64s = NDArray[np.int64]
 Answer = tuple[str | None, Certainty]
@@ -82,7 +82,7 @@ class Kinds:
         return judgements, np.searchsorted(present, codes).astype(np.uint32)
 
     def answers_of(self, codes: Int64s) -> Int64s:
-        """The number in `answers` of each code."""
+        """For each code: the position of its answer in `answers`."""
         return self._answer_of[codes]
 
     def texts_of(self, numbers: Int64s) -> Int64s:

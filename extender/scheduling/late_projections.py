@@ -20,7 +20,7 @@ from extender.scheduling.replays import Offload
 
 LOG: Final = logging.getLogger(__name__)
 _REMEMBERED: Final = 4096
-"""Nodes whose steps are remembered."""
+"""The number of nodes whose steps are remembered."""
 
 
 class LateMetrics(Protocol):

@@ -3,7 +3,7 @@
 Rules of this file
 - Every class gets the first of `SHARES` before any gets the second. So what takes few steps is judged first, and no
   class delays another by more than its share.
-- Calls for pods of one namespace take at most a tenth of the time for last shares: see `CachedJudge.answer`.
+- Last shares of one namespace's pods take at most a tenth of the time: see `CachedJudge.answer`.
 - Once a node is feasible, the call spends `LATER_STEPS` on second shares and begins no third one. What is left goes on
   with the next call, at the share where it stopped.
 - Steps stand for time. A class that twice used much more CPU time than its steps say has used up all of its shares.
@@ -33,7 +33,7 @@ The most that a recorded admission takes is 181,000, and 3 of 14,981 take more t
 LATER_STEPS: Final = SHARES[1]
 """Steps of second shares in one call after which no other one begins, if a node is feasible."""
 SLOW_SECONDS: Final = 20e-6
-"""CPU time of a step that is no longer believed. A step takes about a microsecond."""
+"""A replay whose steps take more CPU time than this each counts as slow. A step takes about a microsecond."""
 SPARE_SECONDS: Final = 0.2
 """CPU time that a replay may take beyond its steps."""
 LONG_SECONDS: Final = 0.3
@@ -138,7 +138,7 @@ class Offload(Protocol):
 MAX_MERGES: Final = 500
 """How many times one call goes through rows: each takes some 0.1 ms, and more for thousands of rows."""
 WORTH: Final = 4
-"""Nodes of one group that are compared faster than judged one by one."""
+"""From this many nodes of a group on, comparing them is faster than judging them one by one."""
 
 
 class Alike(NamedTuple):

@@ -122,7 +122,7 @@ def importance(pod: RunningPod) -> tuple[float, float]:
 
 
 MAX_SETS: Final = 255
-"""Sets tried by enumeration on one node: all of 8 candidates."""
+"""How many sets are tried one by one on a node: all sets of 8 candidates."""
 
 PodSet = tuple[RunningPod, ...]
 Works = Callable[[PodSet], bool]

@@ -25,7 +25,7 @@ from extender.transport.protocol import BoundedProtocol
 
 LOG: Final = logging.getLogger(__name__)
 AT_ONCE: Final = 64
-"""Concurrent handshakes. Each holds up to 350 KiB, most of it the read buffer of uvloop."""
+"""Limit on concurrent handshakes. Each holds up to 350 KiB, most of it the read buffer of uvloop."""
 PATIENCE_SECONDS: Final = 1.0
 SHUTDOWN_SECONDS: Final = 10.0
 SPARE_SECONDS: Final = 60.0

@@ -29,7 +29,7 @@ from extender.wire.placement_rules import NodeTerm
 
 T = TypeVar("T")
 MOST: Final = 16_384
-"""Entries of one list or map."""
+"""Limit on the entries of one list or map."""
 MAX_EXPRESSION: Final = 10_240
 """Characters of a CEL expression, as in the API server."""
 _KINDS: Final[Mapping[str, type]] = {"string": str, "int": int, "bool": bool, "version": str}

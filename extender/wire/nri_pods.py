@@ -47,7 +47,7 @@ class AnnotationBudget(NamedTuple):
 
 
 KEPT: Final = AnnotationBudget(text_bytes=16 << 10, values=1000)
-"""For every pod. The annotations of a real pod have a few hundred bytes."""
+"""The limits of every pod. The annotations of a real pod have a few hundred bytes."""
 
 
 _STEPS_A_BYTE: Final = 4

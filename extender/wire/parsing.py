@@ -36,7 +36,7 @@ _NAMES: Final = {
     "int": "an integer", "float": "a number", "str": "a string", "bool": "true or false", "object": "an object",
     "array": "a list", "null": "null",
 }  # fmt: skip
-"""What msgspec calls the types."""
+"""The names that msgspec gives to types."""
 _EXPECTED: Final = re.compile(r"Expected `([^`]*)`(.*?)(?:, got .*)?")
 _MISSING: Final = re.compile(r"Object missing required field `(.*)`")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -283,7 +283,7 @@ def objects(value: object) -> list[Json]:
 MOST_UNITS: Final = 2**63 - 1
 """The largest amount of Kubernetes."""
 _LONG: Final = 90
-"""Characters. No quantity is longer."""
+"""Limit on the characters of a quantity. No real one is longer."""
 
 
 def parse_milli(value: object, field: str) -> int:

@@ -22,7 +22,7 @@ from extender.wire.pods import pod_from_json
 from node_exporter.report import NumaNode, ReportedDevice, ReportedKubeletConfig, ReportedMachine
 
 MAX_DEVICES: Final = 16_384
-"""Devices of a node, of all resources together."""
+"""Limit on the devices of a node, of all resources together."""
 MAX_DEVICE_KINDS: Final = 2_048
 """Limit on different NUMA sets of the devices of one resource. A machine with 64 NUMA nodes has about that many."""
 MAX_PAGE_SIZES: Final = 32
@@ -30,7 +30,7 @@ MAX_RESERVED: Final = 4096
 MAX_STEPS: Final = 100_000
 MAX_NUMA_ID_IN_DEVICE: Final = 4096
 MAX_TEXT: Final = 4096
-"""Characters of the id of a device, or of a policy."""
+"""Limit on the characters of a device's id, or of a policy."""
 _BINARY_UNITS: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 CONFIG_FIELDS: Final = tuple(each.name for each in fields(ReportedKubeletConfig))

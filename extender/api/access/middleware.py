@@ -53,7 +53,7 @@ WITHOUT_ERROR: Final = frozenset({"/scheduler/preempt", "/scheduler/prioritize"}
 """Routes whose replies have no field for an error. No victims would mean that preemption helps on no node, and the
 reply of prioritize is a bare list."""
 REFUSED: Final = "refused"
-"""In a request's state: why `AccessControl` has refused it already."""
+"""The key in a request's state under which its refusal is kept, if `AccessControl` has refused it already."""
 _OUTCOMES: Final = {
     HTTPStatus.UNAUTHORIZED: "unauthenticated",
     HTTPStatus.FORBIDDEN: "forbidden",

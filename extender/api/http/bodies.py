@@ -18,7 +18,7 @@ MAX_RATIO: Final = 50
 """Ratio of decompressed to compressed size. Reports reach 30. A gzip bomb (1,000 and more) is refused after
 microseconds."""
 FREE_BYTES: Final = 1 << 20
-"""Below this size the ratio is not checked."""
+"""Below this size, how much a body grows when it is decompressed is not checked."""
 STEP_BYTES: Final = 1 << 16
 """Bytes decompressed in one step: about 0.1 ms of the event loop, so that many senders do not delay other calls."""
 GZIP: Final = 16 + zlib.MAX_WBITS

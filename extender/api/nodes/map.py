@@ -191,7 +191,7 @@ def _free(kubelet: Kubelet | None, state: ManagerState | None) -> tuple[list[int
 
 
 MAX_MAP_PAGE: Final = 5000
-"""Nodes. A page with this many nodes is about 400 kB."""
+"""Limit on the nodes of a page: about 400 kB."""
 
 
 def map_router(service: Service) -> APIRouter:

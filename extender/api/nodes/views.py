@@ -31,7 +31,7 @@ from extender.scheduling.records.unjudged import Note
 from extender.wire.verdicts import memory_blocks
 
 MAX_UID, MAX_UIDS = 64, 10
-"""Characters of a UID in a text, and UIDs."""
+"""Limits on the characters of a UID in a text, and on the number of UIDs."""
 SMALL_NODE: Final = 2000
 """CPUs, devices, pods, zones and problems together. Today's largest servers have 1,024 CPUs and 250 pods."""
 _NO_POD: Final[tuple[None, None]] = (None, None)

@@ -30,10 +30,10 @@ from extender.scheduling.node_totals import exceeds, pod_requests
 from extender.scheduling.reasons import RefusalReason
 
 MAX_STEPS: Final = 2_000
-"""Replays, and nodes tried for a pod, in the search of other nodes."""
+"""Limit of the search of other nodes: replays, and nodes tried for a pod, are a step each."""
 MAX_ORDERS: Final = 24
 MAX_ROW: Final = 8
-"""Pods of a row whose order is searched; longer rows keep their order."""
+"""The longest row, in pods, whose order is searched. Longer rows keep their order."""
 ONE_A_NODE: Final = "another pod of the group has its place on the node"
 _CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED})
 _LAST: Final = 1 << 60
@@ -75,7 +75,7 @@ class PlannedNode:
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """Nodes with equal ones are equally good for every further pod."""
+        """Nodes with equal signatures are equally good for every further pod."""
         left = None if self.left_milli is None else tuple(sorted(self.left_milli.items()))
         return self.node_class.id, left, self.row, tuple(sorted(self.merits))
 

@@ -30,7 +30,7 @@ from extender.scheduling.objections import (
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 
 MAX_NOMINATIONS: Final = 8
-"""For how many nominated pods of one node one call protects the room."""
+"""The room of how many nominated pods of one node a call protects."""
 MAX_NODES: Final = 64
 """How many nodes with nominated pods one filter call checks. Bind checks the chosen node in any case."""
 PROMISED: Final = Judgement(RefusalReason.PROMISED, Certainty.EXACT)

@@ -34,7 +34,7 @@ MISSED: Final = 3
 CONFIRM_SECONDS: Final = 20.0
 """The time between two rounds of keeping nodes fresh. Far below the time after which a node is stale."""
 BATCH: Final = 50
-"""Changes in a batch: each report takes a millisecond of the event loop."""
+"""Limit on the changes in a batch: each report takes a millisecond of the event loop."""
 _log = logging.getLogger(__name__)
 
 

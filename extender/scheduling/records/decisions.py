@@ -45,7 +45,7 @@ NAME_BYTES: Final = 40
 MAX_RETIRED_BYTES: Final = 16 << 20
 """Kubelets and states of nodes in the past. One of a node with 24 pods counts as 36 kB."""
 STRIPPED_AT_ONCE: Final = 20_000
-"""Candidates, which take some milliseconds."""
+"""How many candidates are stripped at once. That takes some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
