@@ -69,7 +69,7 @@ class ClusterFeed:
     *on_pods*: called after each batch of pods. `demands` gives the demands of a namespace. `on_refused`: called with
     each pod that the managers of a kubelet, or the NRI policy, have refused since the first list. `on_dropped`: called
     with each node that is gone. `pods_on`: the pods on a node that are not finished; None: not known yet.
-    `young_seconds`: up to which age a node is awaited that has not reported. *wall*: Unix seconds.
+    `young_seconds`: a node without a report is awaited up to this age. *wall*: Unix seconds.
     """
 
     def __init__(

@@ -7,8 +7,8 @@ pod shape and class of nodes. `docs/strategies.md` has the formulas side by side
 Rules of this file
 - Only resources of which the pod takes something count, each with its weight (`cpu=2,memory=1,vendor.example/gpu=10`).
   If none counts, the merit is 0. Integers only: parts of `FULL`.
-- least-allocated, most-allocated and balanced measure the node as a whole: the NUMA node of a pod can change with what
-  is free, and then less allocated could count as worse. least-numa and least-fragmentation measure NUMA nodes.
+- least-allocated, most-allocated and balanced measure the node as a whole: a pod's NUMA node depends on what is free,
+  so by NUMA nodes an emptier node could count as worse. least-numa and least-fragmentation measure NUMA nodes.
 - least-fragmentation keeps the largest aligned request possible: what one NUMA node alone could still serve. Among
   placements that keep as much of it, the one on fuller NUMA nodes is better: it leaves empty NUMA nodes empty.
 """
