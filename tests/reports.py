@@ -104,6 +104,14 @@ def pod_of(
     }
 
 
+def with_init(pod: dict[str, Any], cpu: int | str, memory: str) -> dict[str, Any]:
+    """The pod, to which an init container with these limits is added before its containers."""
+    amounts = {"cpu": str(cpu), "memory": memory}
+    init = {"name": "init", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+    pod["spec"]["initContainers"] = [init]
+    return pod
+
+
 def args_of(pod: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """A filter or prioritize request by node names."""
     return {"Pod": pod, "Nodes": None, "NodeNames": list(names)}

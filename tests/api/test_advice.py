@@ -17,7 +17,6 @@ from extender.config.settings import Settings
 from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Seen
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.pods import PodDecoder
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy
@@ -26,6 +25,7 @@ from extender.scheduling.victims import DisruptionBudget
 from extender.wire.placement_rules import LabelRequirement
 from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
+from tests.world.watched import pod_record
 
 Json = dict[str, Any]
 NDJSON = {"Accept": "application/x-ndjson"}
@@ -40,12 +40,8 @@ def _report(client: TestClient, *nodes: SampleNode) -> None:
 def _watch(service: Service, node: SampleNode, **spec: Any) -> None:
     """The API server's view of the node's pods."""
     known = WatchedSurroundings()
-    records = []
-    for pod in node.pods:
-        decoded = PodDecoder()({**pod, "spec": {**pod["spec"], "nodeName": node.name, **spec}})
-        assert decoded is not None
-        records.append(decoded[1])
-    known.apply_pods(Batch(tuple(Seen(each) for each in records), complete=True))
+    records = (pod_record(pod, node.name, **spec) for pod in node.pods)
+    known.apply_pods(Batch(tuple(map(Seen, records)), complete=True))
     service.surroundings.use(known)
 
 

@@ -11,9 +11,9 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.kube.changes import Batch, Seen
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.pods import PodDecoder
 from tests.api.conftest import Clock
 from tests.nri_samples import EIGHT, nri_report, placed_pod
+from tests.world.watched import pod_record
 
 OWNER = [{"kind": "ReplicaSet", "name": "r", "uid": "o", "controller": True, "apiVersion": "apps/v1"}]
 SMALL = [placed_pod("web-0", "4", "6Gi", ownerReferences=OWNER), placed_pod("db", "6500m", "10Gi")]
@@ -45,9 +45,7 @@ def watched() -> WatchedSurroundings:
     for node, pods in (("node-a", SMALL), ("node-b", LARGE), ("node-d", HIDDEN)):
         for pod in pods:
             status = {"phase": "Running", "qosClass": "Guaranteed"}
-            decoded = PodDecoder()({**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status})
-            assert decoded is not None
-            seen.append(Seen(decoded[1]))
+            seen.append(Seen(pod_record({**pod, "status": status}, node)))
     known = WatchedSurroundings()
     known.apply_pods(Batch(tuple(seen), complete=True))
     return known

@@ -44,7 +44,7 @@ from tests.bench.bind_http import _api_server, _running, _send, _wait_ready
 from tests.bench.filter_http import call, node_names, served
 from tests.bench.states import HARDWARE
 from tests.contract.live import kubeconfig
-from tests.reports import pod_of, report_of, sample
+from tests.reports import pod_of, report_of, sample, with_init
 from tests.world.scheduler import Scheduler
 
 Json = dict[str, Any]
@@ -152,9 +152,7 @@ def make_pod(name: str, dice: random.Random) -> Json:
         return pod_of(2, "4Gi", name=name, devices={GPU: 1})
     pod = pod_of(dice.choice((2, 4)), "4Gi", name=name)
     if kind < 0.3:
-        amounts = {"cpu": "1", "memory": "1Gi"}
-        init = {"name": "init", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
-        pod["spec"]["initContainers"] = [init]
+        with_init(pod, 1, "1Gi")
     return pod
 
 

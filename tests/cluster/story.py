@@ -23,7 +23,7 @@ from extender.scheduling.judgement import PodShape
 from extender.wire.pods import pod_from_json
 from tests.cluster.reading import classes_at
 from tests.observations import observation_of
-from tests.reports import pod_of, sample
+from tests.reports import pod_of, sample, with_init
 from tests.subjects import judge
 from tests.world.kubelet import Kubelet
 
@@ -42,9 +42,7 @@ def make_pod(number: int, cpus: int, memory_gib: int, init_gib: int, created_at:
     document = pod_of(cpus, f"{memory_gib}Gi", name=f"p{number}")
     document["metadata"]["creationTimestamp"] = f"2026-01-01T00:{created_at // 60:02}:{created_at % 60:02}Z"
     if init_gib:
-        amounts = {"cpu": "1", "memory": f"{init_gib}Gi"}
-        init = {"name": "init", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
-        document["spec"]["initContainers"] = [init]
+        with_init(document, 1, f"{init_gib}Gi")
     return document
 
 

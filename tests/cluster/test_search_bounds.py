@@ -38,7 +38,7 @@ from extender.wire.nri_reports import MAX_GRANTS
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from tests.nri_samples import EIGHT, nri_report, placed_pod
-from tests.reports import DUAL, pod_of, report_of, sample
+from tests.reports import DUAL, pod_of, report_of, sample, with_init
 
 SMALL: Final = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=4, threads=2, memory_gib=16)
 CALLS: Final = 1_000_000
@@ -200,8 +200,7 @@ def in_flight(random: Random) -> tuple[ProjectionInput, list[PodRequest]]:
     for number in range(random.choice((0, 1, 2, 2, 3))):
         pod = placed_pod(f"p{number}", random.choice(("1", "2", "3500m", "5")), "1Gi", containers=random.choice((1, 2)))
         if random.random() < 0.4:
-            resources = {"requests": {"cpu": "6", "memory": "1Gi"}, "limits": {"cpu": "6", "memory": "1Gi"}}
-            pod["spec"]["initContainers"] = [{"name": "init", "image": "i", "resources": resources}]
+            with_init(pod, 6, "1Gi")
         pods.append(pod_from_json(pod))
         ledger = assume(ledger, pods[-1], number)
     requests = [resolve(pod, report.kubelet.rules) for pod in pods]

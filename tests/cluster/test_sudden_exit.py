@@ -23,7 +23,7 @@ from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
-from tests.reports import pod_of, sample
+from tests.reports import pod_of, sample, with_init
 
 QUAD: Final = Hardware(sockets=2, numa_per_socket=2, cores_per_numa=4, threads=2, memory_gib=8, distances=(10, 20))
 """4 NUMA nodes of 8 CPUs and 8 GiB: many pods need two of them."""
@@ -50,9 +50,7 @@ def _pod(number: int, random: Random) -> Pod:
         random.choice((1, 2, 2, 4, 6, 9)), f"{random.choice((1, 2, 3, 5, 6, 9, 12))}Gi", name=f"p{number}"
     )
     if random.random() < 0.2:
-        amounts = {"cpu": "1", "memory": f"{random.choice((1, 6, 9))}Gi"}
-        init = {"name": "init", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
-        document["spec"]["initContainers"] = [init]
+        with_init(document, 1, f"{random.choice((1, 6, 9))}Gi")
     return pod_from_json(document)
 
 

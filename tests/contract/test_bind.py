@@ -14,7 +14,7 @@ from extender.scheduling.reasons import RefusalReason
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.recordings import recorded
-from tests.reports import pod_of, report_of, sample
+from tests.reports import pod_of, report_of, sample, with_init
 from tests.waiting import until
 from tests.world.kubelet import Kubelet
 
@@ -263,10 +263,7 @@ def _fragile() -> Json:
 
     The CPUs of the init container are taken over by the app, which so has to be on the same NUMA node.
     """
-    pod = pod_of(16, name="fragile")
-    init = {"cpu": "2", "memory": "8Gi"}
-    pod["spec"]["initContainers"] = [{"name": "init", "image": "i", "resources": {"requests": init, "limits": init}}]
-    return pod
+    return with_init(pod_of(16, name="fragile"), 2, "8Gi")
 
 
 @pytest.mark.parametrize("outage", [False, True])

@@ -12,12 +12,12 @@ from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.feed import ClusterFeed, Refused
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import decode_node
-from extender.kube.pods import PodDecoder, PodRecord
+from extender.kube.pods import PodRecord
 from extender.wire.pods import pod_from_json
 from tests.observations import observation_of
 from tests.reports import pod_of, sample
 from tests.world.kubelet import Kubelet
+from tests.world.watched import node_object, pod_record
 
 NODE = sample()
 
@@ -31,7 +31,6 @@ class World:
         self.refused: list[Refused] = []
         self.feed = ClusterFeed(self.cluster, self.pods, lambda: self.now, self._count)
         self.feed.on_refused = self.refused.append
-        self.decode = PodDecoder()
         self.cluster.observe(observation_of("n", NODE), 0.0)
 
     def _count(self) -> None:
@@ -49,12 +48,9 @@ class World:
 
     def record(self, name: str, *, status: Mapping[str, Any] | None = None, **metadata: Any) -> PodRecord:
         pod = pod_of(4, name=name)
-        pod["spec"]["nodeName"] = "n"
         pod["metadata"].update(metadata)
         pod["status"].update(status or {})
-        decoded = self.decode(pod)
-        assert decoded is not None
-        return decoded[1]
+        return pod_record(pod, "n")
 
     def free(self) -> int:
         record = self.cluster.get("n")
@@ -122,9 +118,7 @@ def test_the_first_list_is_taken_in_the_order_of_age(world: World) -> None:
 
 def test_a_node_made_anew_under_its_name_starts_with_nothing(world: World) -> None:
     for uid, held in (("u1", True), ("u2", False)):
-        decoded = decode_node({"metadata": {"name": "n", "uid": uid}})
-        assert decoded is not None
-        world.feed.apply_nodes(Batch((Seen(decoded[1]),)))
+        world.feed.apply_nodes(Batch((Seen(node_object("n", uid=uid)),)))
         assert (world.cluster.get("n") is not None) is held
     assert world.cluster.node_objects.may_exist("n")
     assert not world.cluster.node_objects.may_exist("other")
@@ -132,11 +126,7 @@ def test_a_node_made_anew_under_its_name_starts_with_nothing(world: World) -> No
 
 def test_what_an_exporter_reports_of_a_node_that_is_gone_says_nothing_of_the_next_one(world: World) -> None:
     """The exporter of a node that is being removed runs a little longer than the Node object."""
-    nodes = []
-    for uid in ("u1", "u2"):
-        decoded = decode_node({"metadata": {"name": "n", "uid": uid}})
-        assert decoded is not None
-        nodes.append(decoded[1])
+    nodes = [node_object("n", uid=uid) for uid in ("u1", "u2")]
     world.feed.apply_nodes(Batch((Seen(nodes[0]),)))
     observation = world.cluster.observation("n")
     assert observation is not None
@@ -154,11 +144,7 @@ def test_pods_that_are_bound_to_a_node_are_on_it_when_it_comes_back(world: World
     world.feed.pods_on = lambda name: surroundings(name).pods
     young = world.record("b", creationTimestamp="2026-01-02T00:00:00Z")
     old = world.record("a", creationTimestamp="2026-01-01T00:00:00Z", deletionTimestamp="2026-01-03T00:00:00Z")
-    pods, nodes = Batch((Seen(young), Seen(old))), []
-    for uid in ("u1", "u2"):
-        decoded = decode_node({"metadata": {"name": "n", "uid": uid}})
-        assert decoded is not None
-        nodes.append(decoded[1])
+    pods, nodes = Batch((Seen(young), Seen(old))), [node_object("n", uid=uid) for uid in ("u1", "u2")]
     world.feed.apply_nodes(Batch((Seen(nodes[0]),)))
     surroundings.apply_pods(pods)
     world.feed.apply_pods(pods)

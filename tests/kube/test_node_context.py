@@ -8,33 +8,28 @@ import pytest
 from extender.kube import node_context
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import NodeObject, decode_node
-from extender.kube.pods import PodDecoder, PodRecord
+from extender.kube.nodes import NodeObject
+from extender.kube.pods import PodRecord
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.recent import RecentBytes
 from tests.reports import pod_of
+from tests.world.watched import node_object, pod_record
 
 GPU = "vendor.example/gpu"
 
 
 def _node(name: str = "a", allocatable: dict[str, str] | None = None) -> NodeObject:
-    decoded = decode_node(
-        {
-            "metadata": {"name": name, "uid": "u", "labels": {"zone": "z"}},
-            "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True},
-            "status": {"allocatable": allocatable if allocatable is not None else {"cpu": "3500m", "memory": "1Gi"}},
-        }
+    return node_object(
+        name,
+        uid="u",
+        labels={"zone": "z"},
+        spec={"taints": [{"key": "k", "effect": "NoSchedule"}], "unschedulable": True},
+        status={"allocatable": allocatable if allocatable is not None else {"cpu": "3500m", "memory": "1Gi"}},
     )
-    assert decoded is not None
-    return decoded[1]
 
 
 def _pod(name: str, cpu: int, **spec: Any) -> PodRecord:
-    document = pod_of(cpu, name=name, devices={GPU: 1})
-    document["spec"] |= {"nodeName": "a", **spec}
-    decoded = PodDecoder()(document)
-    assert decoded is not None
-    return decoded[1]
+    return pod_record(pod_of(cpu, name=name, devices={GPU: 1}), "a", **spec)
 
 
 def test_a_node_is_told_as_its_object_says() -> None:

@@ -20,7 +20,7 @@ from extender.kube.changes import Batch, Seen
 from extender.kube.client import KubeClient
 from extender.kube.leases import Elector, LeaseSettings
 from extender.kube.nodes import NODES
-from extender.kube.pods import PODS, PodDecoder
+from extender.kube.pods import PODS
 from extender.kube.reviews import Identity, Reviews
 from extender.kube.watch import Watch
 from extender.observability.metrics import Metrics
@@ -31,6 +31,7 @@ from tests.features.janitor.test_janitor import failed_pod
 from tests.features.pod_events.test_pod_events import write_an_event
 from tests.kube.watching import pod
 from tests.waiting import PATIENCE_SECONDS, until
+from tests.world.watched import pod_record
 
 
 def _right(api: str) -> str:
@@ -131,9 +132,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     now = [0.0]
     failed = server.pods.create(failed_pod("failed"))
     janitor = Janitor(client, Settings(janitor="on", janitor_after_seconds=60), Metrics(), lambda: True, lambda: now[0])
-    record = PodDecoder()(failed)
-    assert record is not None
-    janitor.apply(Batch((Seen(record[1]),)))
+    janitor.apply(Batch((Seen(pod_record(failed)),)))
     now[0] = 61.0
     assert asyncio.run(janitor.step()) is not None
     assert server.pods.get("failed") is None

@@ -13,12 +13,14 @@ from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.feed import ClusterFeed
-from extender.kube.nodes import NodeObject, decode_node
+from extender.kube.nodes import NodeObject
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.parsing import rfc_3339
 from tests.contract.live import cluster
+from tests.observations import observation_of
 from tests.reports import pod_of, report_of, sample
 from tests.waiting import until
+from tests.world.watched import node_object
 
 WALL = 1_800_000_000
 NODE = sample()
@@ -26,9 +28,7 @@ NODE = sample()
 
 def node(age: int | None, *, uid: str = "u", name: str = "n") -> NodeObject:
     created: dict[str, Any] = {} if age is None else {"creationTimestamp": rfc_3339(WALL - age)}
-    decoded = decode_node({"metadata": {"name": name, "uid": uid, **created}, "status": {}})
-    assert decoded is not None
-    return decoded[1]
+    return node_object(name, uid=uid, **created)
 
 
 class World:
@@ -51,9 +51,7 @@ class World:
         return found
 
     def report(self) -> None:
-        self.cluster.observe(
-            Observation(node_name="n", boot_id="b", digest="d", kubelet=NODE.kubelet, state=NODE.state), self.now
-        )
+        self.cluster.observe(observation_of("n", NODE), self.now)
 
 
 @pytest.mark.parametrize(("age", "left"), [(0, 60.0), (45, 15.0), (-500, 60.0)])

@@ -20,7 +20,7 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judgement import PodShape
 from extender.wire.workloads import PodWorkload as Manifest
 from extender.wire.workloads import workload_from_json
-from tests.reports import pod_of, sample
+from tests.reports import pod_of, sample, with_init
 from tests.subjects import judge, subject_of
 
 
@@ -73,11 +73,7 @@ def test_copies_are_those_that_fit_one_by_one(
 
 @pytest.mark.parametrize("scope", ["pod", "container"])
 def test_what_an_init_container_needs_is_free_again_for_the_next_copy(scope: str) -> None:
-    node, pod = sample(workloads=[], topologyManagerScope=scope), pod_of(2, "1Gi")
-    amounts = {"cpu": "500m", "memory": "9Gi"}
-    pod["spec"]["initContainers"] = [
-        {"name": "init", "image": "img", "resources": {"requests": amounts, "limits": amounts}}
-    ]
+    node, pod = sample(workloads=[], topologyManagerScope=scope), with_init(pod_of(2, "1Gi"), "500m", "9Gi")
 
     (room,) = _rooms([pod], replace(subject_of(node), around=NodeContext()))
 

@@ -9,7 +9,6 @@ from extender.config.settings import Settings
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import decode_node
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.samples.nodes import SampleNode
 from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, PodBound, Unelected
@@ -20,6 +19,7 @@ from tests.api.conftest import Clock
 from tests.observations import observation_of
 from tests.reports import pod_of, sample
 from tests.world.scheduler import binding_of
+from tests.world.watched import node_object
 
 Json = dict[str, Any]
 BOUND = PodBound()
@@ -79,9 +79,8 @@ class World:
     def watch(self, *pods: Json) -> None:
         """The watches show that each node can give 16 CPUs in all, and *pods*."""
         for name in self.names:
-            found = decode_node({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "16"}}})
-            assert found is not None
-            self._surroundings.apply_nodes(Batch((Seen(found[1]),)))
+            node = node_object(name, status={"allocatable": {"cpu": "16"}})
+            self._surroundings.apply_nodes(Batch((Seen(node),)))
         decoded = [record for pod in pods if (record := self._decode(pod)) is not None]
         batch = Batch(tuple(change for record in decoded if (change := self._mirror.upsert(*record)) is not None))
         self._surroundings.apply_pods(batch)

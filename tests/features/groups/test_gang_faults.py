@@ -28,7 +28,7 @@ from extender.wire.groups import Group, group_of
 from extender.wire.pods import pod_from_json
 from tests.features.groups.gang_world import GangWorld, member
 from tests.observations import observation_of
-from tests.reports import pod_of, sample
+from tests.reports import pod_of, sample, with_init
 
 Json = dict[str, Any]
 
@@ -332,15 +332,12 @@ EIGHT = Hardware(sockets=2, numa_per_socket=2, cores_per_numa=4, threads=2, memo
 """4 NUMA nodes of 8 CPUs."""
 
 
-def with_init(pod: Json, cpus: int = 3) -> Json:
+def fragile(pod: Json, cpus: int = 3) -> Json:
     """The pod with an init container. Whether it fits on a node of `EIGHT` depends on which NUMA node both get first.
 
     With 8 CPUs beside 3 it fits beside another pod, and not on an empty node. With 6 beside 2 it is the other way.
     """
-    amounts = {"cpu": str(cpus), "memory": "8Gi"}
-    init = {"name": "init", "resources": {"requests": amounts, "limits": amounts}}
-    pod["spec"]["initContainers"] = [init]
-    return pod
+    return with_init(pod, cpus, "8Gi")
 
 
 def fragile_world() -> GangWorld:
@@ -354,7 +351,7 @@ def test_no_pod_is_bound_while_the_end_of_another_pod_would_take_the_place_of_on
     """One of four pods was bound, the pod beside the others ended, and they never fitted again."""
     world = fragile_world()
     world.add(sample("b"))
-    pods = [with_init(member(f"g{i}", "g", 2)) for i in range(2)]
+    pods = [fragile(member(f"g{i}", "g", 2)) for i in range(2)]
 
     async def story() -> None:
         await world.place_on(pod_of(4, name="other"), "a")
@@ -371,7 +368,7 @@ def test_no_pod_is_bound_while_the_end_of_another_pod_would_take_the_place_of_on
 
 def test_a_group_waits_for_other_pods_to_end_for_a_limited_time() -> None:
     world = fragile_world()
-    pods = [with_init(member(f"g{i}", "g", 2)) for i in range(2)]
+    pods = [fragile(member(f"g{i}", "g", 2)) for i in range(2)]
 
     async def story() -> None:
         await world.place_on(pod_of(4, name="other"), "a")
@@ -387,7 +384,7 @@ def test_a_group_waits_for_other_pods_to_end_for_a_limited_time() -> None:
 def test_of_two_pods_on_one_node_that_which_must_be_first_is_bound_first() -> None:
     """A pod was offered a node again and again where bind found that another place would not fit after it."""
     world = fragile_world()
-    second = with_init(member("g1", "g", 3, cpus=6), cpus=2)
+    second = fragile(member("g1", "g", 3, cpus=6), cpus=2)
     third = member("g2", "g", 3, cpus=4)
 
     async def story() -> None:

@@ -15,6 +15,7 @@ from extender.kube.pods import PodDecoder, PodRecord
 from extender.observability.metrics import Metrics
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of
+from tests.world.watched import pod_record
 
 Json = dict[str, Any]
 
@@ -40,11 +41,9 @@ class Stage:
         self.janitor = Janitor(client, settings, self.metrics, lambda: self.leads, lambda: self.now)
 
     def see(self, pod: Json) -> PodRecord:
-        created = self.server.pods.create(pod)
-        found = PodDecoder()(created)
-        assert found is not None
-        self.janitor.apply(Batch((Seen(found[1]),)))
-        return found[1]
+        found = pod_record(self.server.pods.create(pod))
+        self.janitor.apply(Batch((Seen(found),)))
+        return found
 
     def step(self) -> str | None:
         done = asyncio.run(self.janitor.step())

@@ -13,10 +13,11 @@ from extender.config.settings import Settings
 from extender.features.preemption.running import WatchedPods, decode_budget
 from extender.kube.changes import Batch, Seen
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.pods import PodDecoder, PodRecord
+from extender.kube.pods import PodRecord
 from extender.samples.nodes import Workload
 from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
+from tests.world.watched import pod_record
 
 NODE = sample(workloads=[Workload(name="w", copies=4, resources={"cpu": 7, "memory": "1Gi"})])
 UIDS = [pod["metadata"]["uid"] for pod in NODE.pods]
@@ -36,11 +37,9 @@ def _args(victims: object, form: str = "NodeNameToMetaVictims", **spec: Any) -> 
 
 
 def _record(number: int, **spec: object) -> PodRecord:
-    document = {**NODE.pods[number], "spec": {**NODE.pods[number]["spec"], "nodeName": NODE.name, **spec}}
-    document["metadata"] = {**document["metadata"], "labels": {"app": f"app-{number // 2}"}}
-    decoded = PodDecoder()(document)
-    assert decoded is not None
-    return decoded[1]
+    labels = {"app": f"app-{number // 2}"}
+    pod = {**NODE.pods[number], "metadata": {**NODE.pods[number]["metadata"], "labels": labels}}
+    return pod_record(pod, NODE.name, **spec)
 
 
 def _watched(*records: PodRecord) -> WatchedPods:

@@ -6,9 +6,10 @@ from typing import Any
 from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.node_context import WatchedSurroundings
-from extender.kube.pods import PodDecoder, PodRecord
+from extender.kube.pods import PodRecord
 from extender.scheduling.victims import DisruptionBudget, NodePods, RunningPod
 from extender.wire.placement_rules import LabelRequirement
+from tests.world.watched import pod_record
 
 WEB = LabelRequirement(key="app", operator="In", values=frozenset({"web"}))
 BUDGET = DisruptionBudget(
@@ -17,15 +18,12 @@ BUDGET = DisruptionBudget(
 
 
 def _record(name: str, node: str = "node-a", labels: dict[str, str] | None = None, **more: Any) -> PodRecord:
-    decoded = PodDecoder()(
-        {
-            "metadata": {"uid": f"uid-{name}", "name": name, "namespace": "shop", "labels": labels or {"app": "web"}},
-            "spec": {"nodeName": node, "containers": [{"name": "c"}], "priority": 7},
-            "status": {"phase": "Running", "startTime": "2026-11-20T21:53:40Z"},
-        }
-    )
-    assert decoded is not None
-    return replace(decoded[1], **more)
+    document = {
+        "metadata": {"uid": f"uid-{name}", "name": name, "namespace": "shop", "labels": labels or {"app": "web"}},
+        "spec": {"containers": [{"name": "c"}], "priority": 7},
+        "status": {"phase": "Running", "startTime": "2026-11-20T21:53:40Z"},
+    }
+    return replace(pod_record(document, node), **more)
 
 
 def _watched(*records: PodRecord, budgets: tuple[DisruptionBudget, ...] = (BUDGET,)) -> WatchedPods:

@@ -8,12 +8,11 @@ import orjson
 import pytest
 
 from extender.cluster.events import PodAssumed
-from extender.cluster.node import Observation
 from extender.cluster.store import NodeStore
 from extender.features.siblings import siblings
 from extender.features.siblings.siblings import REFUTED_SECONDS, Siblings, excess
 from extender.kube.changes import Batch, Gone, Seen
-from extender.kube.nodes import NodeObject, decode_node
+from extender.kube.nodes import NodeObject
 from extender.kubelet.machine import Machine, NUMANodeFacts
 from extender.kubelet.state import Device, DeviceState
 from extender.questions.node_context import WatchedPod
@@ -21,7 +20,9 @@ from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
+from tests.observations import observation_of
 from tests.reports import pod_of, sample
+from tests.world.watched import node_object
 
 LABEL = "kind"
 NODE = sample()
@@ -44,20 +45,14 @@ class World:
     def add(
         self, *names: str, kind: str = "large", created: int = 0, allocatable: Mapping[str, str] = NO_MORE
     ) -> list[NodeObject]:
-        nodes = []
-        for name in names:
-            metadata = {"name": name, "labels": {LABEL: kind}, "creationTimestamp": f"2026-01-01T00:00:{created:02}Z"}
-            status = {"allocatable": {"cpu": "30", **allocatable}, "nodeInfo": {"kubeletVersion": "v1.36.2"}}
-            decoded = decode_node({"metadata": metadata, "status": status})
-            assert decoded is not None
-            nodes.append(decoded[1])
+        status = {"allocatable": {"cpu": "30", **allocatable}, "nodeInfo": {"kubeletVersion": "v1.36.2"}}
+        age = f"2026-01-01T00:00:{created:02}Z"
+        nodes = [node_object(each, labels={LABEL: kind}, creationTimestamp=age, status=status) for each in names]
         self.siblings.apply(Batch(tuple(map(Seen, nodes))))
         return nodes
 
     def report(self, name: str, node: SampleNode = NODE) -> None:
-        self.cluster.observe(
-            Observation(node_name=name, boot_id="b", digest=name, kubelet=node.kubelet, state=node.state), 10.0
-        )
+        self.cluster.observe(observation_of(name, node), 10.0)
 
     def assumed(self) -> set[str]:
         return {record.name for record in self.cluster if record.kubelet is not None and record.kubelet.borrowed}
