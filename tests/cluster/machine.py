@@ -110,9 +110,9 @@ class StoryMachine(RuleBasedStateMachine):
         self.step().write_report()
 
     @precondition(lambda machine: bool(_machine(machine).unsent))
-    @rule(lost=st.sampled_from((False, False, False, True)))
-    def send_report(self, lost: bool) -> None:  # noqa: FBT001
-        self.step().send_report(lost=lost)
+    @rule(which=st.sampled_from((0, 0, 1)), lost=st.sampled_from((False, False, False, True)))
+    def send_report(self, which: int, lost: bool) -> None:  # noqa: FBT001
+        self.step().send_report(which, lost=lost)
 
     # Rules are drawn alike: those that stand here twice are drawn more often.
     create_and_bind_2 = create_and_bind_3 = create_and_bind

@@ -8,15 +8,15 @@ Each step is a method. Its arguments make every choice, so a story repeats exact
 candidates.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
 from extender.cluster.events import BindingInDoubt, PodForgotten, PodGone, PodSeen, PodTerminating, Watching
+from extender.cluster.node import Observation, OutdatedError
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
-from extender.kubelet.state import ManagerState
 from extender.replay.pod import Pod
 from extender.samples.nodes import SampleNode
 from extender.scheduling.judgement import PodShape
@@ -67,7 +67,8 @@ class Story:
     pods: int = 0
     kubelet: Kubelet = field(init=False)
     manifests: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sequence: int = 0
+    written: int = 0
+    arrived: int = 0
     log: list[tuple[str, Pod]] = field(default_factory=list)
     kubelet_at: int = 0
     extender_at: int = 0
@@ -78,14 +79,15 @@ class Story:
     unstarted: list[Pod] = field(default_factory=list)
     told_to_leave: set[str] = field(default_factory=set)
     leaving: list[Pod] = field(default_factory=list)
-    unsent: list[ManagerState] = field(default_factory=list)
+    unsent: list[Observation] = field(default_factory=list)
     ended_at: int | None = None
     told_at: int | None = None
 
     def __post_init__(self) -> None:
         self.kubelet = Kubelet.of(self.node)
         self.cluster.set_watching(self.watching, 0)
-        self.report(self.kubelet.state)
+        self.write_report()
+        self.send_report()
 
     def create_pod(self, shape: int, memory: int, *, later: bool) -> None:
         """A pod that waits for a node; *later*: created in another second than the one before."""
@@ -222,20 +224,37 @@ class Story:
         self.ended_at, self.told_at = len(self.log), None
         self._end(pod)
 
+    def end_suddenly_before(self, which: int, pods: Sequence[tuple[int, int, bool]]) -> None:
+        """A pod ends suddenly, new ones are bound without knowing of it, and the kubelet meets all of them.
+
+        *pods*: of each the shape, the memory and whether it is created later; see `create_pod`.
+        """
+        self.end_suddenly(which)
+        for shape, memory, later in pods:
+            self.create_pod(shape, memory, later=later)
+            self.bind(len(self.waiting) - 1, "received")
+        while self.kubelet_at < len(self.log):
+            self.kubelet_reads()
+
     def write_report(self) -> None:
         """The exporter reads the kubelet's state."""
-        self.unsent.append(self.kubelet.state)
+        self.written += 1
+        self.unsent.append(observation_of("n", self.node, self.written, self.kubelet.state))
 
-    def send_report(self, *, lost: bool) -> None:
-        """The oldest report arrives, unless it is lost."""
-        state = self.unsent.pop(0)
-        if not lost:
-            self.report(state)
-
-    def report(self, state: ManagerState) -> None:
-        """The extender takes what the kubelet has written down."""
-        self.sequence += 1
-        self.cluster.observe(observation_of("n", self.node, self.sequence, state), self.now)
+    def send_report(self, which: int = 0, *, lost: bool = False) -> None:
+        """A report arrives, unless it is lost. One that a newer one has overtaken must be refused."""
+        report = self.unsent.pop(which % len(self.unsent))
+        if lost:
+            return
+        if report.sequence > self.arrived:
+            self.arrived = report.sequence
+            self.cluster.observe(report, self.now)
+            return
+        try:
+            self.cluster.observe(report, self.now)
+        except OutdatedError:
+            return
+        raise AssertionError("a report that had been overtaken was taken")
 
     def check(self) -> None:
         """Wherever the kubelet has met all bindings, its state is one of those that the next pod can meet."""
@@ -285,7 +304,7 @@ def random_step(story: Story, random: Random) -> None:
         "delete_pod": (bool(story.active), lambda: story.delete_pod(which)),
         "end_pod": (is_up and story.ending is not None, story.end_pod),
         "write_report": (True, story.write_report),
-        "send_report": (bool(story.unsent), lambda: story.send_report(lost=which % 5 == 0)),
+        "send_report": (bool(story.unsent), lambda: story.send_report(which % 7 // 5, lost=which % 5 == 0)),
     }
     possible = [name for name, (is_possible, _) in steps.items() if is_possible]
     (name,) = random.choices(possible, [WEIGHTS[name] for name in possible])
