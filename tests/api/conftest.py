@@ -8,16 +8,7 @@ from starlette.testclient import TestClient
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.world.clock import Clock
 
 
 @pytest.fixture

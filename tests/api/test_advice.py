@@ -23,8 +23,8 @@ from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.scheduling.victims import DisruptionBudget
 from extender.wire.placement_rules import LabelRequirement
-from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
+from tests.world.clock import Clock
 from tests.world.watched import pod_record
 
 Json = dict[str, Any]

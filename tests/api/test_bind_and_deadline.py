@@ -20,9 +20,9 @@ from extender.scheduling.binder import NotBound, PodBound
 from extender.scheduling.judgement import Action
 from extender.scheduling.locks import NodeLocks, SharedBudget
 from extender.wire.pods import pod_from_json
-from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.waiting import PATIENCE_SECONDS
+from tests.world.clock import Clock
 from tests.world.cluster import Answers, gate
 from tests.world.scheduler import binding_of
 

@@ -23,11 +23,11 @@ from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
 from extender.scheduling.objections import PASSED
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.pods import pod_from_json
-from tests.api.conftest import Clock
 from tests.asking import ask, asked
 from tests.cluster.reading import classes_at
 from tests.observations import observation_of
 from tests.reports import args_of, pod_of, sample
+from tests.world.clock import Clock
 
 NAMES: Final = [f"n{i}" for i in range(6)]
 NODES: Final = [

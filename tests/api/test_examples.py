@@ -17,8 +17,8 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.samples.machines import GPU, Hardware
 from extender.samples.nodes import Workload
-from tests.api.conftest import Clock
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.world.clock import Clock
 
 FILE = Path(extender.api.http.openapi.__file__).with_name("examples.json")
 SMALL = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=3, threads=2, memory_gib=8, distances=(10, 21))

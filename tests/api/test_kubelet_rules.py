@@ -14,9 +14,9 @@ from extender.config.settings import Settings
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
-from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
 from tests.waiting import until
+from tests.world.clock import Clock
 from tests.world.kubelet import Kubelet
 
 NIC = "vendor.example/nic"

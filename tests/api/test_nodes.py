@@ -18,9 +18,9 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.identity import EVERYTHING
 from extender.samples.nodes import Workload
-from tests.api.conftest import Clock
 from tests.replies import read_exactly
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.world.clock import Clock
 
 GPU = "vendor.example/gpu"
 NODE = sample(workloads=[Workload(name="w", resources={"cpu": 4, "memory": "2Gi", GPU: 1})], devices={GPU: [0, 1]})

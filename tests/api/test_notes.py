@@ -7,8 +7,8 @@ from starlette.testclient import TestClient
 
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
+from tests.world.clock import Clock
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "resource claims": ({"resourceClaims": [{"name": "gpu"}]}, "the pod has resource claims"),

@@ -11,8 +11,8 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.kube.changes import Batch, Seen
 from extender.kube.node_context import WatchedSurroundings
-from tests.api.conftest import Clock
 from tests.nri_samples import EIGHT, nri_report, placed_pod
+from tests.world.clock import Clock
 from tests.world.watched import pod_record
 
 OWNER = [{"kind": "ReplicaSet", "name": "r", "uid": "o", "controller": True, "apiVersion": "apps/v1"}]

@@ -14,10 +14,10 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.replay.creation import grants_of
 from extender.wire.nrt import counted, published_from_json
-from tests.api.conftest import Clock
 from tests.nri_samples import EIGHT, nri_report, placed_pod
 from tests.replay.nri.zones import topology_object
 from tests.replies import read_exactly
+from tests.world.clock import Clock
 
 GIB = 1 << 30
 PODS = (placed_pod("web", "4", "6Gi"), placed_pod("db", "6500m", "10Gi"), placed_pod("lake", "2", "20Gi", limit=False))

@@ -22,9 +22,9 @@ from extender.samples.nodes import Workload
 from extender.scheduling.records.decisions import NAME_BYTES, Call, DecisionLog
 from extender.wire.pods import pod_from_json
 from extender.wire.replies import ReplyBody
-from tests.api.conftest import Clock
 from tests.replies import read_exactly
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.world.clock import Clock
 
 LOOPBACK = ("127.0.0.1", 50_000)
 BUSY = sample(

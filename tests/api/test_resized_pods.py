@@ -11,9 +11,9 @@ from extender.cluster.events import PodSeen
 from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from extender.wire.pods import pod_from_json
-from tests.api.conftest import Clock
 from tests.replay.by_hand import M1, Node, container, pod
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.world.clock import Clock
 
 EXCLUSIVE = {"InPlacePodVerticalScaling": True, "InPlacePodVerticalScalingExclusiveCPUs": True}
 

@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,14 +35,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from extender.kubelet.admission import admit, release_pods, start_pod
-from extender.kubelet.resolve import resolve
-from extender.kubelet.verdict import Admitted
+from extender.kubelet.verdict import Rejected
 from extender.samples.nodes import SampleNode, Workload
-from extender.wire.pods import pod_from_json
 from tests.bench.bind_http import _api_server, _running, _send, _wait_ready
 from tests.bench.filter_http import call, node_names, served
-from tests.bench.states import HARDWARE
+from tests.bench.states import HARDWARE, admitted, ended
 from tests.contract.live import kubeconfig
 from tests.reports import pod_of, report_of, sample, with_init
 from tests.world.scheduler import Scheduler
@@ -71,14 +68,12 @@ class Stage:
 
     def admit(self, step: int, name: str, pod: Json) -> None:
         """The node's kubelet hears of the pod."""
-        node = self.nodes[name]
-        request = resolve(pod_from_json(pod), node.kubelet.rules)
-        outcome = admit(node.kubelet, node.state, request)
-        if not isinstance(outcome.verdict, Admitted):
+        node = admitted(self.nodes[name], pod)
+        if isinstance(node, Rejected):
             self.refused += 1
-            self._patch(pod, {"status": {"phase": "Failed", "reason": outcome.verdict.reason}})
+            self._patch(pod, {"status": {"phase": "Failed", "reason": node.reason}})
             return
-        self.nodes[name] = replace(node, state=start_pod(outcome.state, request), pods=(*node.pods, pod))
+        self.nodes[name] = node
         self.running.append((name, pod))
         for after, what in ((STATUS_AFTER, "status"), (REPORT_AFTER, "report"), (RUNNING_AFTER, "running")):
             self.due.setdefault(step + after, []).append((what, name, pod))
@@ -101,9 +96,7 @@ class Stage:
                 case "report":
                     self.report(name)
                 case _:
-                    node, uid = self.nodes[name], pod["metadata"]["uid"]
-                    left = tuple(each for each in node.pods if each["metadata"]["uid"] != uid)
-                    self.nodes[name] = replace(node, state=release_pods(node.state, (uid,)), pods=left)
+                    self.nodes[name] = ended(self.nodes[name], pod["metadata"]["uid"])
                     self._write("DELETE", _path(pod), {"gracePeriodSeconds": 0})
 
     def report(self, name: str) -> None:

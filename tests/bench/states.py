@@ -2,14 +2,14 @@
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import iter_bits
-from extender.kubelet.verdict import Admitted
+from extender.kubelet.verdict import Rejected
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.wire.pods import pod_from_json
@@ -79,6 +79,24 @@ def _distinct(nodes: Iterator[SampleNode]) -> Iterator[SampleNode]:
             yield node
 
 
+def admitted(node: SampleNode, pod: Mapping[str, Any]) -> SampleNode | Rejected:
+    """The node once the replay has admitted the pod and its containers run, or the refusal.
+
+    The naive kubelet would take as long as the benchmark.
+    """
+    request = resolve(pod_from_json(pod), node.kubelet.rules)
+    outcome = admit(node.kubelet, node.state, request)
+    if isinstance(outcome.verdict, Rejected):
+        return outcome.verdict
+    return replace(node, state=start_pod(outcome.state, request), pods=(*node.pods, pod))
+
+
+def ended(node: SampleNode, uid: str) -> SampleNode:
+    """The node once the pod is gone."""
+    left = tuple(pod for pod in node.pods if pod["metadata"]["uid"] != uid)
+    return replace(node, state=release_pods(node.state, (uid,)), pods=left)
+
+
 def _start(seed: int) -> SampleNode:
     dice = random.Random(seed)
     workloads = [
@@ -93,11 +111,7 @@ def _story(seed: int) -> Iterator[SampleNode]:
     for step in range(_NODES_A_START):
         yield node
         if node.pods and dice.random() < 0.6:
-            gone = dice.choice(node.pods)["metadata"]["uid"]
-            left = tuple(pod for pod in node.pods if pod["metadata"]["uid"] != gone)
-            node = replace(node, state=release_pods(node.state, [gone]), pods=left)
+            node = ended(node, dice.choice(node.pods)["metadata"]["uid"])
         pod = pod_of(dice.randint(1, 10), f"{dice.randint(1, 16)}Gi", name=f"s{seed}-{step}")
-        request = resolve(pod_from_json(pod), node.kubelet.rules)
-        outcome = admit(node.kubelet, node.state, request)
-        if isinstance(outcome.verdict, Admitted):
-            node = replace(node, state=start_pod(outcome.state, request), pods=(*node.pods, pod))
+        after = admitted(node, pod)
+        node = node if isinstance(after, Rejected) else after

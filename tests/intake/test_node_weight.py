@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.scheduling.records import decisions
-from tests.api.conftest import Clock
 from tests.nri_states import report_with
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.wire.test_nri_reports import section
+from tests.world.clock import Clock
 
 REPORTS = 50
 

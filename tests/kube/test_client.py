@@ -29,9 +29,9 @@ from extender.runtime.api_server import connected
 from extender.scheduling.binder import Binding, PodBound
 from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
-from tests.kube.test_leases import Clock
 from tests.kube.watching import Consumer, followed, pod, truth
 from tests.waiting import PATIENCE_SECONDS, until
+from tests.world.clock import Clock
 
 
 def test_one_connection_serves_many_calls(server: FakeApiServer, client: KubeClient) -> None:

@@ -13,16 +13,7 @@ from extender.kube.leases import Elector, LeaseSettings, LeaseStep, ObservedLeas
 from extender.runtime.leadership import lease_settings
 from tests.fakes.apiserver import FakeApiServer
 from tests.waiting import until
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.world.clock import Clock
 
 
 def observed(holder: str, since: float = 0.0) -> ObservedLease:

@@ -18,9 +18,9 @@ from extender.kube.pods import PODS, PodRecord
 from extender.kube.reviews import TTLCache
 from extender.kube.watch import Watch
 from tests.fakes.apiserver import FakeApiServer
-from tests.kube.test_leases import Clock
 from tests.kube.watching import pod
 from tests.waiting import PATIENCE_SECONDS, until
+from tests.world.clock import Clock
 
 
 @given(st.lists(st.binary(min_size=1, max_size=20).filter(lambda b: b"\n" not in b)), st.integers(1, 9))

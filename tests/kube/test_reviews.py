@@ -7,7 +7,7 @@ from extender.kube.errors import KubeError
 from extender.kube.reviews import NODE_NAME, Identity, Reviews, TokenRejected
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.k8s.access import Call
-from tests.kube.test_leases import Clock
+from tests.world.clock import Clock
 
 ASKED = Call("system:anonymous", "create", "authentication.k8s.io/tokenreviews", "")
 

@@ -20,18 +20,9 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.kube.scripted import reply, scripted
 from tests.kube.watching import QUICK, Consumer, followed, pod, truth
 from tests.waiting import PATIENCE_SECONDS, until
+from tests.world.clock import Clock
 
 HOUR = 3600.0
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_lists_in_pages_and_then_follows(server: FakeApiServer, client: KubeClient) -> None:
@@ -387,7 +378,7 @@ def test_thirty_quiet_minutes_of_a_resource_without_bookmarks(
 ) -> None:
     """15 streams of 120 s in which nothing is sent: that the server accepts the watch again is a sign of life."""
     server.bookmark_seconds = 3600.0
-    clock = Clock()
+    clock = Clock(0.0)
     with timed(client, WatchSettings(idle_seconds=0.2), clock) as watch:
         until(lambda: watch.status().streams > 0)
         for _ in range(15):
@@ -428,7 +419,7 @@ def test_only_streams_that_break_soon_make_the_waits_longer(
     server: FakeApiServer, client: KubeClient, open_seconds: float, rows: list[int]
 ) -> None:
     server.bookmark_seconds = 3600.0
-    clock = Clock()
+    clock = Clock(0.0)
     Recorded.rows.clear()
     with timed(client, WatchSettings(backoff=Recorded()), clock) as watch:
         for streams in range(1, 5):
@@ -469,7 +460,7 @@ def test_a_server_that_is_gone_is_tried_every_second_and_its_first_error_is_the_
 
 def test_a_server_that_has_just_started_is_tried_every_second_until_it_knows_its_roles(client: KubeClient) -> None:
     """A real API server answers 403 for seconds after its start; the watch of pods was away for sixteen more."""
-    clock = Clock()
+    clock = Clock(0.0)
     watch: Watch[PodRecord] = Watch(client, PODS, Consumer(), WatchSettings(), random=lambda: 0.999, clock=clock)
     forbidden = ApiError(403, "Forbidden", "")
 
@@ -485,7 +476,7 @@ def test_a_quiet_watch_lists_again_at_once_after_each_restart_of_the_server(
 ) -> None:
     """A real API server that restarts knows no versions of before. The fifth restart made the watch wait for 21 s."""
     server.bookmark_seconds = 3600.0
-    clock = Clock()
+    clock = Clock(0.0)
     Recorded.rows.clear()
     with timed(client, WatchSettings(backoff=Recorded()), clock) as watch:
         for lists in range(1, 6):
@@ -499,7 +490,7 @@ def test_a_quiet_watch_lists_again_at_once_after_each_restart_of_the_server(
 
 def test_bytes_are_no_progress() -> None:
     """A line that never ends, byte by byte: the server is heard, and nothing is learned."""
-    clock = Clock()
+    clock = Clock(0.0)
     endless = b"HTTP/1.1 200 OK\r\n\r\n" + b" " * 100_000
     with (
         scripted(listing("10", "a"), endless, pause=0.001) as url,
@@ -514,7 +505,7 @@ def test_bytes_are_no_progress() -> None:
 
 def test_a_line_that_nobody_can_apply_leads_to_a_new_list() -> None:
     """The server would send it again for ever, and an accepted stream would look like progress."""
-    clock = Clock()
+    clock = Clock(0.0)
     broken = [reply(b'{"type":"ADDED","object":{"a":1]}\n')] * 3
     with (
         scripted(listing("10", "a"), *broken, listing("12", "a", "b"), stream(event("ADDED", "c", 13))) as url,
@@ -525,7 +516,7 @@ def test_a_line_that_nobody_can_apply_leads_to_a_new_list() -> None:
 
 
 def test_streams_that_end_with_bytes_of_no_event_are_no_progress(server: FakeApiServer, client: KubeClient) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     server.bookmark_seconds = 3600.0
     with timed_pods(client, clock) as watch:
         until(lambda: server.open_streams == 1)
@@ -543,7 +534,7 @@ def test_streams_that_end_with_bytes_of_no_event_are_no_progress(server: FakeApi
 
 def test_a_list_that_breaks_off_at_the_same_page_is_no_progress() -> None:
     """Each attempt reads the first page again."""
-    clock = Clock()
+    clock = Clock(0.0)
     page = orjson.loads(listing("10", "a").split(b"\r\n\r\n")[1])
     page["metadata"]["continue"] = "more"
     attempt = [reply(orjson.dumps(page)), reply(b"{", status="500 Internal Server Error")]

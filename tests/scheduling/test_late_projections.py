@@ -25,12 +25,12 @@ from extender.scheduling.reasons import RefusalReason
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from extender.wire.scheduler import SchedulerArgs
-from tests.api.conftest import Clock
 from tests.cluster.test_search_bounds import calls_of, waiting
 from tests.nri_samples import nri_report
 from tests.observations import observation_of as sample_observation
 from tests.reports import pod_of, sample
 from tests.scheduling.test_bind import failure_of
+from tests.world.clock import Clock
 from tests.world.cluster import World
 
 

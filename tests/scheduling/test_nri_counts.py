@@ -22,12 +22,12 @@ from extender.wire.nrt import DEFAULT_REFRESH_SECONDS, REPORT
 from extender.wire.pods import pod_from_json
 from node_exporter.report import NodeReport
 from node_exporter.topology_object import to_nrt
-from tests.api.conftest import Clock
 from tests.cluster.reading import classes_at
 from tests.nri_states import filter_answer, machine_facts, report_with, sampled_creations, section_of
 from tests.replay.nri.zones import topology_object
 from tests.reports import args_of, pod_of
 from tests.scheduling.test_nri_nodes import CONFIG, empty
+from tests.world.clock import Clock
 
 REPORTS: TypeAdapter[NodeReport] = TypeAdapter(NodeReport)
 

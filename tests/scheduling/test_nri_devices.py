@@ -9,8 +9,8 @@ from starlette.testclient import TestClient
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.kubelet.verdict import Certainty
-from tests.api.conftest import Clock
 from tests.nri_samples import CONFIG, nri_report, placed_pod
+from tests.world.clock import Clock
 
 GPU = "vendor.example/gpu"
 BUSY = [placed_pod("a", "2", "1Gi"), placed_pod("b", "4", "1Gi")]

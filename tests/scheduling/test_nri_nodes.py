@@ -36,12 +36,12 @@ from extender.wire.nri_scenarios import config_from_json
 from extender.wire.nrt import counted, published_from_json
 from extender.wire.pods import pod_from_json
 from node_exporter.nri_grants import read_state_file
-from tests.api.conftest import Clock
 from tests.node_exporter.nri_trees import GRANT, write_state_file
 from tests.nri_states import filter_answer, machine_facts, report_with, sampled_creations, section_of
 from tests.replay.nri.vectors import machine, snapshot
 from tests.replay.nri.zones import topology_object
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.world.clock import Clock
 
 CONFIG = {"pinCPU": True, "pinMemory": True, "reservedResources": {"cpu": "cpuset:0"}}
 GIB_KIB = 1 << 20

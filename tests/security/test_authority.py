@@ -29,6 +29,7 @@ from extender.runtime.server import ACCEPTED_SECONDS, make_authority
 from tests.fakes.apiserver import FakeApiServer
 from tests.security.running import EXPORTER, token_status
 from tests.waiting import until
+from tests.world.clock import Clock
 
 ACCOUNT = "system:serviceaccount:ns:exporter"
 
@@ -38,14 +39,6 @@ def refused(status: HTTPStatus, match: str | None = None) -> Iterator[None]:
     with pytest.raises(NotAllowedError, match=match) as raised:
         yield
     assert raised.value.status is status
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

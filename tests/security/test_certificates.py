@@ -18,14 +18,7 @@ from extender.transport.certificates import CertificateError, CertificateFiles, 
 from tests.security.running import Files, Running, make_files, running
 from tests.security.sockets import read_to_the_end
 from tests.waiting import PATIENCE_SECONDS, until
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.world.clock import Clock
 
 
 @pytest.fixture
@@ -64,7 +57,7 @@ def loads(metrics: Metrics) -> dict[str, float]:
 
 
 def test_a_new_certificate_is_used_from_the_next_handshake_on(own: Files) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     certificates, metrics = certificates_of(own, clock)
     successor = trustme.CA()
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -80,7 +73,7 @@ def test_a_new_certificate_is_used_from_the_next_handshake_on(own: Files) -> Non
 
 
 def test_a_new_client_ca_replaces_the_old_one(own: Files) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     certificates, _ = certificates_of(own, clock)
     scheduler, successor = "system:kube-scheduler", trustme.CA()
     assert handshake(certificates, own.client(scheduler))["client"] >= {f"CN={scheduler}"}  # type: ignore[operator]
@@ -94,7 +87,7 @@ def test_a_new_client_ca_replaces_the_old_one(own: Files) -> None:
 
 @pytest.mark.parametrize("half", ["tls.crt", "tls.key"])
 def test_half_a_rotation_changes_nothing_until_the_other_half_comes(own: Files, half: str) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     certificates, metrics = certificates_of(own, clock)
     before = {name: (own.directory / name).read_bytes() for name in ("tls.crt", "tls.key")}
     own.write_server(own.server_ca.issue_cert("127.0.0.1"))
@@ -114,7 +107,7 @@ def test_half_a_rotation_changes_nothing_until_the_other_half_comes(own: Files, 
 
 
 def test_files_that_vanish_leave_the_last_good_ones_in_use(own: Files) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     certificates, _ = certificates_of(own, clock)
     for path in own.directory.iterdir():
         path.unlink()
@@ -124,7 +117,7 @@ def test_files_that_vanish_leave_the_last_good_ones_in_use(own: Files) -> None:
 
 
 def test_files_are_looked_at_once_a_second_at_most(own: Files) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     certificates, metrics = certificates_of(own, clock)
     own.write_server(own.server_ca.issue_cert("127.0.0.1"))
     clock.now += 0.5
@@ -138,13 +131,13 @@ def test_a_certificate_without_its_key_is_an_error_at_the_start(own: Files) -> N
     own.server_ca.issue_cert("127.0.0.1").private_key_pem.write_to_path(own.directory / "tls.key")
 
     with pytest.raises(CertificateError, match=r"tls\.crt"):
-        certificates_of(own, Clock())
+        certificates_of(own, Clock(0.0))
 
 
 def test_our_own_end_is_a_metric_even_when_it_is_over(own: Files) -> None:
     ended = datetime(2021, 1, 2, 3, 4, 5, tzinfo=UTC)
     own.write_server(own.server_ca.issue_cert("127.0.0.1", not_after=ended))
-    _, metrics = certificates_of(own, Clock())
+    _, metrics = certificates_of(own, Clock(0.0))
 
     assert metrics.certificate_expiry._value.get() == ended.timestamp()
 

@@ -11,18 +11,11 @@ from extender.config.settings import Settings
 from extender.identity import AccessScope
 from tests.fakes.apiserver import FakeApiServer
 from tests.security.running import Files, Running, bearer, running
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.world.clock import Clock
 
 
 def test_a_burst_and_then_the_rate() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     rates = Rates(2.0, clock)
 
     assert [rates.take("a") for _ in range(21)] == [0.0] * 20 + [0.5]
@@ -35,7 +28,7 @@ def test_a_burst_and_then_the_rate() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 2)), max_size=200), st.floats(0.1, 50))
 @settings(max_examples=100, deadline=None)
 def test_nobody_gets_more_than_burst_and_rate(steps: list[tuple[int, float]], rate: float) -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     rates = Rates(rate, clock)
     taken = dict.fromkeys(range(4), 0)
     for caller, pause in steps:
@@ -46,7 +39,7 @@ def test_nobody_gets_more_than_burst_and_rate(steps: list[tuple[int, float]], ra
 
 
 def test_memory_of_callers_is_bounded() -> None:
-    rates = Rates(1.0, Clock(), size=10)
+    rates = Rates(1.0, Clock(0.0), size=10)
     for i in range(1000):
         rates.take(str(i))
 
@@ -64,7 +57,7 @@ def test_the_body_budget_balances() -> None:
 
 
 def test_places_are_given_back_whatever_happens() -> None:
-    limits = Limits(Settings(max_questions_at_once=1), Clock())
+    limits = Limits(Settings(max_questions_at_once=1), Clock(0.0))
     for _ in range(3):
         with contextlib.suppress(ZeroDivisionError), limits.place(AccessScope.READ):
             with pytest.raises(LimitError), limits.place(AccessScope.READ):
@@ -73,7 +66,7 @@ def test_places_are_given_back_whatever_happens() -> None:
 
 
 def test_one_caller_cannot_take_all_places() -> None:
-    limits = Limits(Settings(), Clock())
+    limits = Limits(Settings(), Clock(0.0))
     with contextlib.ExitStack() as stack:
         for _ in range(PER_CALLER):
             stack.enter_context(limits.place(AccessScope.REPORT, "a"))
@@ -85,7 +78,7 @@ def test_one_caller_cannot_take_all_places() -> None:
 
 
 def test_callers_that_cannot_be_told_apart_leave_places_to_the_others() -> None:
-    limits = Limits(Settings(max_questions_at_once=16), Clock())
+    limits = Limits(Settings(max_questions_at_once=16), Clock(0.0))
     with contextlib.ExitStack() as stack:
         for _ in range(16 - PER_CALLER):
             stack.enter_context(limits.place(AccessScope.READ))
@@ -97,7 +90,7 @@ def test_callers_that_cannot_be_told_apart_leave_places_to_the_others() -> None:
 
 
 def test_the_scheduler_has_bodies_of_its_own() -> None:
-    limits = Limits(Settings(max_buffered_bytes=1 << 20), Clock())
+    limits = Limits(Settings(max_buffered_bytes=1 << 20), Clock(0.0))
     limits.bodies[AccessScope.REPORT].take(1 << 20)
 
     limits.bodies[AccessScope.SCHEDULE].take(1 << 20)

@@ -15,9 +15,9 @@ from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, PodBou
 from extender.scheduling.objections import Filtered
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import ExtenderBindingArgs, SchedulerArgs
-from tests.api.conftest import Clock
 from tests.observations import observation_of
 from tests.reports import pod_of, sample
+from tests.world.clock import Clock
 from tests.world.scheduler import binding_of
 from tests.world.watched import node_object
 

@@ -15,8 +15,8 @@ from extender.kube.changes import Batch, Seen
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.pods import PodRecord
 from extender.samples.nodes import Workload
-from tests.api.conftest import Clock
 from tests.reports import pod_of, report_of, sample
+from tests.world.clock import Clock
 from tests.world.watched import pod_record
 
 NODE = sample(workloads=[Workload(name="w", copies=4, resources={"cpu": 7, "memory": "1Gi"})])

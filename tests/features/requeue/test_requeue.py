@@ -22,11 +22,11 @@ from extender.samples.nodes import Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
-from tests.api.conftest import Clock
 from tests.contract.live import cluster as live_cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.waiting import PATIENCE_SECONDS, until
+from tests.world.clock import Clock
 
 FULL = [Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})]
 

@@ -35,6 +35,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.kube.watching import QUICK
 from tests.reports import pod_of, report_of, sample
 from tests.waiting import PATIENCE_SECONDS
+from tests.world.clock import Clock
 
 EMPTY = sample("n1")
 FULL = sample("n1", workloads=[Workload(name="w", copies=2, resources={"cpu": 14, "memory": "1Gi"})])
@@ -163,13 +164,6 @@ def _of_nfd(available: int) -> dict[str, Any]:
         ],
         "zones": [{"name": f"node-{i}", "type": "Node", "resources": [resource]} for i in range(2)],
     }
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
