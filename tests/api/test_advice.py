@@ -25,6 +25,7 @@ from extender.scheduling.victims import DisruptionBudget
 from extender.wire.placement_rules import LabelRequirement
 from tests.reports import pod_of, report_of, sample
 from tests.world.clock import Clock
+from tests.world.exporters import report_all
 from tests.world.watched import pod_record
 
 Json = dict[str, Any]
@@ -33,8 +34,7 @@ WORKER = Workload(name="w", resources={"cpu": 4, "memory": "2Gi"}, copies=2)
 
 
 def _report(client: TestClient, *nodes: SampleNode) -> None:
-    for node in nodes:
-        client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()
+    report_all(client, *map(report_of, nodes))
 
 
 def _watch(service: Service, node: SampleNode, **spec: Any) -> None:

@@ -12,6 +12,7 @@ from extender.api.service import Service
 from extender.samples.nodes import Workload
 from extender.scheduling.reasons import RefusalReason
 from tests.reports import args_of, pod_of, report_of, sample
+from tests.world.exporters import report_all
 
 NODE = sample(
     workloads=[Workload(name="w", resources={"cpu": 2, "memory": "1Gi", "vendor.example/gpu": 1})],
@@ -201,8 +202,7 @@ def test_a_body_over_the_limit_is_a_413(client: TestClient, method: str, path: s
 
 
 def test_a_report_of_one_node_too_many_is_a_507(client: TestClient) -> None:
-    for name in ("a", "b", "c"):
-        client.put(f"/v1/nodes/{name}/report", json={**report_of(NODE), "node_name": name}).raise_for_status()
+    report_all(client, *({**report_of(NODE), "node_name": name} for name in ("a", "b", "c")))
 
     reply = client.put("/v1/nodes/d/report", json={**report_of(NODE), "node_name": "d"})
 

@@ -24,6 +24,7 @@ from tests.reports import args_of, pod_of, report_of, sample
 from tests.waiting import PATIENCE_SECONDS
 from tests.world.clock import Clock
 from tests.world.cluster import Answers, gate
+from tests.world.exporters import report_all
 from tests.world.scheduler import binding_of
 
 HOUR = 3600.0
@@ -36,8 +37,7 @@ def _client(service: Service) -> TestClient:
 
 
 def _report(client: TestClient, **report: Any) -> None:
-    document = report_of(sample(**report))
-    assert client.put(f"/v1/nodes/{document['node_name']}/report", content=orjson.dumps(document)).status_code == 200
+    report_all(client, report_of(sample(**report)))
 
 
 def _bind(client: TestClient, name: str) -> str:

@@ -13,6 +13,7 @@ from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.samples.nodes import sample_cluster
 from tests.replies import read_exactly
 from tests.reports import report_of, sample
+from tests.world.exporters import report_all
 
 LABELS = {
     "gpu-a": {"node.kubernetes.io/instance-type": "g5", "karpenter.sh/nodepool": "gpu"},
@@ -37,8 +38,7 @@ def client() -> Iterator[TestClient]:
     service = make_service(Settings(stale_after_seconds=86_400.0))
     service.surroundings.use(_Labels())
     with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
-        for node in sample_cluster():
-            client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()
+        report_all(client, *map(report_of, sample_cluster()))
         bare = {**report_of(sample("bare")), "kubelet_version": None}
         client.put("/v1/nodes/bare/report", json=bare).raise_for_status()
         yield client

@@ -13,6 +13,7 @@ from extender.kube.changes import Batch, Seen
 from extender.kube.node_context import WatchedSurroundings
 from tests.nri_samples import EIGHT, nri_report, placed_pod
 from tests.world.clock import Clock
+from tests.world.exporters import report_all
 from tests.world.watched import pod_record
 
 OWNER = [{"kind": "ReplicaSet", "name": "r", "uid": "o", "controller": True, "apiVersion": "apps/v1"}]
@@ -31,12 +32,12 @@ def client(service: Service, request: pytest.FixtureRequest) -> Iterator[TestCli
     if request.param:
         service.surroundings.use(watched())
     with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
-        for report in (
+        report_all(
+            client,
             nri_report("node-a", SMALL),
             nri_report("node-b", LARGE, hardware=EIGHT),
             nri_report("node-d", HIDDEN, grants=None),
-        ):
-            client.put(f"/v1/nodes/{report['node_name']}/report", json=report).raise_for_status()
+        )
         yield client
 
 

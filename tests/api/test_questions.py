@@ -25,6 +25,7 @@ from extender.wire.replies import ReplyBody
 from tests.replies import read_exactly
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.world.clock import Clock
+from tests.world.exporters import report_all
 
 LOOPBACK = ("127.0.0.1", 50_000)
 BUSY = sample(
@@ -55,8 +56,7 @@ def service(clock: Clock) -> Service:
 @pytest.fixture
 def client(service: Service) -> Iterator[TestClient]:
     with TestClient(make_app(service), client=LOOPBACK) as client:
-        for node in (BUSY, EMPTY):
-            client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()
+        report_all(client, report_of(BUSY), report_of(EMPTY))
         yield client
 
 
@@ -321,7 +321,7 @@ def test_questions_and_the_scheduler_are_answered_at_once(service: Service) -> N
             f"node-{number}", workloads=[Workload(name="w", resources={"cpu": 1, "memory": f"{number + 1}Mi"})]
         )
         with TestClient(make_app(service), client=LOOPBACK) as client:
-            client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()
+            report_all(client, report_of(node))
 
     async def both() -> list[str]:
         finished: list[str] = []

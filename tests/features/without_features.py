@@ -7,6 +7,7 @@ from extender.config.settings import Settings
 from extender.features.listed import LISTED
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.world.cluster import Answers, gate
+from tests.world.exporters import report_all
 from tests.world.scheduler import binding_of
 
 NODES = ("a", "b")
@@ -17,8 +18,7 @@ def test_pods_are_filtered_scored_and_bound() -> None:
     api, service = Answers(), make_service(Settings(port=0, bind_wait_seconds=0.0))
     service.known.link.binder = gate(api)
     with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
-        for name in NODES:
-            assert client.put(f"/v1/nodes/{name}/report", json=report_of(sample(name))).status_code < 300
+        report_all(client, *(report_of(sample(name)) for name in NODES))
         for number in range(7):
             pod = pod_of(14, name=f"p{number}")
             reply = client.post("/scheduler/filter", json=args_of(pod, *NODES)).json()

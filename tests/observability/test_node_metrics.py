@@ -10,6 +10,7 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.questions.free_room import unusable_share
 from tests.reports import report_of, sample
+from tests.world.exporters import report_all
 
 Samples = dict[tuple[str, ...], float]
 
@@ -20,9 +21,7 @@ def scrape(limit: int, *names: str) -> dict[str, Samples]:
     Each node has 2 NUMA nodes of 16 CPUs.
     """
     with TestClient(make_app(make_service(Settings(node_metrics=limit))), client=("127.0.0.1", 50_000)) as client:
-        for name in names:
-            document = report_of(sample(name))
-            assert client.put(f"/v1/nodes/{name}/report", json=document).status_code == HTTPStatus.OK
+        report_all(client, *(report_of(sample(name)) for name in names))
         reply = client.get("/metrics/nodes")
         assert reply.status_code == HTTPStatus.OK, reply.text
     families = text_string_to_metric_families(reply.text)

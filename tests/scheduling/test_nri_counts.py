@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import orjson
 import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
@@ -28,6 +27,7 @@ from tests.replay.nri.zones import topology_object
 from tests.reports import args_of, pod_of
 from tests.scheduling.test_nri_nodes import CONFIG, empty
 from tests.world.clock import Clock
+from tests.world.exporters import report_all
 
 REPORTS: TypeAdapter[NodeReport] = TypeAdapter(NodeReport)
 
@@ -60,8 +60,7 @@ def publish(feed: TopologyFeed, value: dict[str, Any]) -> None:
 
 
 def put(client: TestClient, section: dict[str, Any], name: str, sequence: int = 1) -> None:
-    body = orjson.dumps(report_with(section, name, sequence))
-    assert client.put(f"/v1/nodes/{name}/report", content=body).status_code == 200
+    report_all(client, report_with(section, name, sequence))
 
 
 def refusal(client: TestClient, pod: Mapping[str, Any], name: str) -> str:

@@ -42,6 +42,7 @@ from tests.replay.nri.vectors import machine, snapshot
 from tests.replay.nri.zones import topology_object
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.world.clock import Clock
+from tests.world.exporters import report_all
 
 CONFIG = {"pinCPU": True, "pinMemory": True, "reservedResources": {"cpu": "cpuset:0"}}
 GIB_KIB = 1 << 20
@@ -82,8 +83,7 @@ def grant(container: str, cpus: str, pool: str = "socket #0", **changes: object)
 
 
 def put(client: TestClient, nri: Mapping[str, Any], name: str = NODE, sequence: int = 1) -> None:
-    body = orjson.dumps(report_with(nri, name, sequence))
-    assert client.put(f"/v1/nodes/{name}/report", content=body).status_code == 200
+    report_all(client, report_with(nri, name, sequence))
 
 
 def refusal(client: TestClient, pod: Mapping[str, Any], name: str = NODE) -> str:
@@ -422,8 +422,7 @@ def test_what_is_not_known_or_cannot_be_is_no_verdict(
 
 def test_the_kubelet_decides_first_even_where_the_policy_is_not_known(client: TestClient) -> None:
     for name, nri in (("node-a", section()), ("node-b", section(grants=None))):
-        report = report_with(nri, name, align=True)
-        assert client.put(f"/v1/nodes/{name}/report", content=orjson.dumps(report)).status_code == 200
+        report_all(client, report_with(nri, name, align=True))
 
     assert refusal(client, pod_of(17), "node-a") == RefusalReason.ALIGNMENT_NEVER.text
     assert refusal(client, pod_of(17), "node-b") == RefusalReason.ALIGNMENT_NEVER.text
@@ -551,12 +550,11 @@ def test_annotations_beyond_a_pods_budget_leave_its_placement_by_the_policy_unkn
 ) -> None:
     """Other nodes judge the pod as always, other pods are judged on the node, and the explanation names the field."""
     put(client, section())
-    plain = report_of(sample()) | {"node_name": "plain"}
-    assert client.put(f"/v1/nodes/{plain['node_name']}/report", content=orjson.dumps(plain)).status_code == 200
+    report_all(client, report_of(sample()) | {"node_name": "plain"})
     pod = pod_of(2, name="long")
     pod["metadata"]["annotations"] = {f"cold-start.resource-policy.nri.io/{scope}": text for scope in ("pod", "x")}
 
-    assert refusal(client, pod, plain["node_name"]) == ""
+    assert refusal(client, pod, "plain") == ""
     assert refusal(client, pod) == ""
     told = client.get("/v1/pods/uid-long/decision", params={"node": NODE}).json()["node"]
     assert "metadata.annotations" in told["verdict"]["message"]

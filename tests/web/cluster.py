@@ -16,6 +16,7 @@ from extender.questions.node_context import NodeContext
 from extender.samples.nodes import SampleNode, sample_cluster
 from tests.reports import report_of, sample
 from tests.waiting import A_DAY, PATIENCE_SECONDS
+from tests.world.exporters import report_all
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 """A name that would take over a page that puts names into HTML."""
@@ -59,8 +60,7 @@ def hostile_cluster() -> Iterator[str]:
 def report(url: str, *documents: Mapping[str, Any]) -> None:
     """Send reports as exporters do."""
     with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as client:
-        for document in documents:
-            client.put(f"/v1/nodes/{document['node_name']}/report", json=document).raise_for_status()
+        report_all(client, *documents)
 
 
 def _hostile(node: SampleNode) -> Mapping[str, Any]:

@@ -1,10 +1,12 @@
 """The exporters of several nodes: a heartbeat in each round, and the report where the extender asks for it."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import httpx
 import orjson
+from starlette.testclient import TestClient
 
 Json = dict[str, Any]
 Call = Callable[[str, str, bytes], int]
@@ -35,3 +37,9 @@ class Exporters:
             if status not in (200, 204):
                 failed.append(f"{name}: {status}")
         return failed
+
+
+def report_all(client: TestClient | httpx.Client, *reports: Mapping[str, Any]) -> None:
+    """Send each report once. HTTPStatusError: the extender does not take it."""
+    for report in reports:
+        client.put(f"/v1/nodes/{report['node_name']}/report", json=report).raise_for_status()
