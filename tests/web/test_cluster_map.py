@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -50,7 +51,7 @@ def test_five_thousand_nodes_are_on_one_screen(page: Page, large: str) -> None:
     assert sum(sizes) < MAX_BYTES
 
 
-def test_the_legend_counts_what_the_service_answers(page: Page, large: str) -> None:
+def test_the_legend_counts_what_the_service_answers(page: Page, large: str, screenshots: Path) -> None:
     page.goto(large)
     summary = _ask(page, large)
 
@@ -60,6 +61,7 @@ def test_the_legend_counts_what_the_service_answers(page: Page, large: str) -> N
     expect(legend).to_contain_text(f"not managed {summary['not_managed']:,}")
     assert page.locator("#cluster-map .cell.yes").count() == summary["aligned"]
     assert page.locator("#cluster-map .cell.split").count() == summary["split"]
+    page.screenshot(path=screenshots / "cluster-asked-light.png", animations="disabled")
 
     legend.get_by_role("button", name="split").click()
     expect(page.locator("#count")).to_have_text(f"{summary['split']} of 5,000 nodes")
