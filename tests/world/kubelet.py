@@ -1,7 +1,8 @@
 """The kubelet that tests play: it admits, starts and ends pods by the naive restatement, and its exporter reports.
 
-It shares no code with the replay, so what it admits and holds can contradict the extender. `tests/drill/node.py` puts
-it into virtual time, with a late view of the API server and restarts.
+The restatement in `tests/oracle` shares no code with the replay, so what this kubelet admits and holds can contradict
+the extender. `tests/drill/node.py` plays the same restatement in virtual time, with a late view of the API server and
+restarts, and sends the same reports.
 """
 
 from collections.abc import Iterator
