@@ -48,7 +48,7 @@ class Domains(dict[str, Any]):
 
 
 def kind_of(value: object) -> type:
-    """The type of a value, one for all maps."""
+    """The type of a value; all maps have one type."""
     return dict if isinstance(value, dict) else type(value)
 
 

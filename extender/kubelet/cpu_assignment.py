@@ -1,7 +1,7 @@
 """Which CPUs a request gets: the kubelet's takeByTopology.
 
 Rules of this file
-- Sets are raw CPU bits. Nothing is mutated but the accumulator of one call.
+- Sets are raw CPU bits. Only the accumulator of one call is mutated.
 - An element (core, socket, NUMA node) is taken with *all* CPUs that the topology lists for it, and its size is compared
   with integer divisions of machine totals, as the kubelet does. So the kubelet hands out CPUs on hybrid machines that
   are not free, and the replay does the same.

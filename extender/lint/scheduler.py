@@ -1,4 +1,4 @@
-"""Rules for a KubeSchedulerConfiguration as a whole. `extenders` checks its extenders one by one.
+"""Rules for a KubeSchedulerConfiguration as a whole. `lint/extenders.py` checks each entry of `extenders`.
 
 Source: kube-scheduler apis/config/validation, scheduler.go buildExtenders, cmd/kube-scheduler leader election.
 """

@@ -1,4 +1,4 @@
-"""From the grants that a plugin wrote down to the node that they make up.
+"""Computes the node that the grants in a plugin's state file make up.
 
 The plugin's state file does not have everything that the plugin knows. Two things are missing, and change no verdict in
 the recordings (`tests/scheduling/test_nri_nodes.py`): which of two requests for memory of the same size and priority

@@ -224,7 +224,7 @@ class Other(NamedTuple):
     devices: Case = ()
 
     def cases_on(self, node_name: str) -> Sequence[Case] | None:
-        """What it may hold on a node besides nothing; None: not known."""
+        """What it may hold on a node, without the case that it holds nothing; None: not known."""
         if node_name not in self.nodes:
             return ()
         if self.call is None:
