@@ -552,6 +552,26 @@ def test_a_pod_in_flight_may_have_the_device(tmp_path: Path) -> None:
         assert refusals(client.filter(second, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}
 
 
+def test_a_pod_in_flight_that_can_be_on_too_many_nodes_makes_filter_unsure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("extender.features.claims.forecast.MAX_NEAR", 0)
+    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
+        for name in ("node-a", "node-b"):
+            client.report(report_of(sample(name)))
+        publish(server, gpu_0=1, gpu_1=0)
+        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+        claimed_gpu(server, "first", "second")
+        first = server.pods.create(claiming_of("first", demand="none"))
+        second = server.pods.create(claiming_of("second"))
+        forecasts_of(service, "first", "second")
+
+        assert refusals(client.filter(second, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}
+        assert client.filter(first, "node-a", "node-b")["NodeNames"] == ["node-a", "node-b"]
+        assert client.filter(second, "node-a", "node-b")["NodeNames"] == ["node-b"]
+        assert client.filter(second, "node-a")["NodeNames"] == ["node-a"], "it is avoided, and not refused"
+
+
 def test_after_wrong_predictions_filter_avoids_nodes_and_refuses_none(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
         for name in ("node-a", "node-b"):

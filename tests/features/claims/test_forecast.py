@@ -251,6 +251,25 @@ def test_a_node_with_too_many_devices_is_not_known() -> None:
     assert second
 
 
+def test_three_pods_in_flight_are_all_counted() -> None:
+    """They can have none, one, two or three of the four devices, and no device twice."""
+    document = slice_of("node-a", Random(1))
+    document["spec"]["devices"] = [{"name": f"gpu-{i}"} for i in range(4)]
+    claims = [claim_of(f"c-{i}", 0) for i in range(5)]
+    forecasts, _, _ = forecasts_with(document, {"metadata": {"name": "gpu"}, "spec": {}}, *claims)
+    node = DraNode("node-a", {})
+    found: list[Ids] | None = None
+    for i in range(5):
+        pod = Pod(uid=f"{i}", name="p", namespace="n", containers=(), claims=(f"n/c-{i}",))
+        call = forecasts.call(pod)
+        assert call is not None
+        (now,) = possible(call, node)
+        assert call.is_open("node-a") is (i == 4), "four are too many"
+        found = found if now is None or i == 4 else now
+        forecasts.in_flight(pod, call, ["node-a"])
+    assert sorted(ids[0][0][2] for ids in found or ()) == [f"gpu-{i}" for i in (0, 0, 0, 0, 1, 1, 2, 3)]
+
+
 def test_only_nodes_that_have_changed_are_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for another pod whose claim asks for the same."""
     searched: list[str] = []
