@@ -8,6 +8,7 @@ from typing import Final
 from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context, LintContext
 from extender.lint.demands import lint_demands, lint_namespace
+from extender.lint.devices import lint_devices
 from extender.lint.documents import ENVIRONMENT, Located, nested
 from extender.lint.kubelet import lint_kubelet, reserved_millicpu
 from extender.lint.nri import KIND as NRI_POLICY
@@ -31,7 +32,7 @@ def lint(documents: Sequence[Located], context: Context) -> tuple[Finding, ...]:
     opened = [inner for document in documents for inner in _open(document)]
     context = replace(context, surroundings=_survey(opened, context))
     findings = {finding for document in opened for finding in _lint(document, context)}
-    findings |= set(_empty_files(documents, opened))
+    findings |= {*_empty_files(documents, opened), *lint_devices(opened)}
     return tuple(sorted(findings, key=lambda f: (f.file, f.line, f.rule, f.path)))
 
 

@@ -2,6 +2,7 @@
 
 from tests.lint.building import GONE, Case, alert, case, extender, foreign, host_scheduler, https, scheduler
 from tests.lint.demand_cases import DEMANDS
+from tests.lint.device_cases import DEVICES
 from tests.lint.kubelet_cases import KUBELET
 from tests.lint.nri_cases import NRI
 from tests.lint.our_cases import OURS, ours
@@ -200,4 +201,4 @@ EXTENDER = {
     ],
 }
 
-CASES = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI, **DEMANDS}
+CASES = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI, **DEMANDS, **DEVICES}
