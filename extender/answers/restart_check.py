@@ -24,7 +24,7 @@ from extender.wire.questions import HypotheticalNode, Question
 from extender.wire.replies import Notes, ReplyBody, about
 
 MAX_PLANNED_NODES: Final = 32
-"""For the pods of how many nodes other nodes are searched. Each search replays on all nodes."""
+"""Limit on the nodes whose pods get other nodes proposed. Each search replays on all nodes."""
 CHECK_SHARE: Final = 0.6
 """The share of the time after which no further node is checked. The rest is for the places of pods to drain."""
 NodeAction = Literal["restart", "drain-first", "drain-and-delete-files", "does-not-start", "unknown"]

@@ -95,7 +95,7 @@ class Capacity:
         self._wanted: Final = [pod_requests(w.pod, w.rules.overhead_milli) for w in mix]
         self._known: dict[object, _Rest] = {}
         self._counts: dict[tuple[int, int], Counter[Alignment]] = {}
-        """By the identity of a `_Rest` in `_known`, and a number of copies."""
+        """Key: the identity of a `_Rest` in `_known`, and a number of copies."""
         self._numbers: dict[object, int] = {}
         self._number_of: dict[int, int] = {}
         """Of kubelets, by identity; equal kubelets have equal numbers."""

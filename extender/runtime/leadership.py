@@ -30,8 +30,8 @@ from extender.scheduling.binder import Leadership, Unelected
 def lease_settings(settings: Settings) -> LeaseSettings:
     """The durations of the lease, and an identity of this process.
 
-    Renewal gets two thirds of the duration, as in client-go (10 s of 15 s). The time between two retries is a tenth: a
-    standby sees the last renewal with that delay.
+    Renewal gets two thirds of the duration, as in client-go (10 s of 15 s). The time between two retries is a tenth of
+    it. A standby sees the last renewal that much later.
     """
     return LeaseSettings(
         namespace=settings.lease_namespace,

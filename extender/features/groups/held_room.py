@@ -34,7 +34,7 @@ from extender.wire.scheduler import SchedulerArgs
 
 T = TypeVar("T")
 ROOM_STEPS: Final = 10_000
-"""Steps of the replays off the event loop, of one call: for about 300 containers of places and pods before them."""
+"""Steps of one call's replays off the event loop: enough for about 300 containers of places and earlier pods."""
 STEPS_A_SECOND: Final = 5_000
 """Less than a hundredth of one CPU, however many calls there are and however often the nodes change."""
 SAVED_SECONDS: Final = 20.0

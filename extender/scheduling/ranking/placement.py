@@ -1,6 +1,6 @@
 """An admission as strategies read it, and the merit that follows from its placements alone: least-numa.
 
-Filter computes no other merit than this one, which costs nothing but the placements that the replay has found.
+Filter computes only this merit, because it follows from the placements that the replay has found.
 """
 
 from collections.abc import Callable, Iterator
