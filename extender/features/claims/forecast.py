@@ -22,12 +22,21 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from extender.bounded import BoundedMap
 from extender.dra.cel import match
-from extender.dra.objects import AllocatedDevice, DeviceId, DraNode, ResourceClaim
+from extender.dra.objects import DraNode, ResourceClaim
 from extender.dra.replay import ALLOCATED, ERROR, UNKNOWN, ClusterDevices, allocate
 from extender.features.claims.objects import ClaimObjects, Version
+from extender.features.claims.outcomes import (
+    Answer,
+    Case,
+    Given,
+    can_both_be,
+    devices_of,
+    devices_with,
+    ids_of,
+    text_of,
+)
 from extender.questions.node_context import DynamicDevice, LookUp
 from extender.replay.pod import Pod
-from extender.wire.dra import claim_from_json
 
 LOG: Final = logging.getLogger(__name__)
 MAX_STEPS: Final = 10_000
@@ -36,7 +45,7 @@ MAX_UNKNOWN: Final = 32
 MAX_SEARCHED: Final = 10_000
 """Nodes of a call that are searched, and whose answers are kept."""
 MAX_CASES: Final = 8
-"""Of one node in one call. If there are more, the devices are not known."""
+"""Of one node in one call. If there are more, nothing in flight is counted, and the node is open."""
 MAX_NEAR: Final = 64
 """Nodes of a pod in flight. If it can be on more of them, it is counted on none, and they are open."""
 MAX_COLUMNS: Final = 16
@@ -50,12 +59,6 @@ LAST: Final = 20
 MAX_WRONG: Final = 2
 """Filter refuses no node for a prediction while more than `MAX_WRONG` of the `LAST` ones were wrong."""
 MAX_REMEMBERED: Final = 1000
-Given: TypeAlias = Sequence[Sequence[AllocatedDevice]]
-"""The devices of each claim of a pod, in the order of the claims."""
-Answer: TypeAlias = Sequence[Given] | None
-"""All possible ones. Empty: kube-scheduler allocates nothing there; None: not known."""
-Case: TypeAlias = tuple[AllocatedDevice, ...]
-"""Devices that pods in flight hold on a node."""
 T = TypeVar("T")
 R = TypeVar("R")
 _NO_LABELS: Final[Mapping[str, str]] = {}
@@ -145,10 +148,14 @@ class Forecasts:
         if not claims:
             return None
         self._settle()
-        ask = PodAsk(repr([(each.requests, each.constraints) for each in claims]), claims)
+        asked = [(each.requests, each.constraints) for each in claims]
+        names = dict.fromkeys(o.class_name for requests, _ in asked for each in requests for o in each.options)
+        ask = PodAsk(repr((asked, [self.objects.classes.get(name) for name in names])), claims)
         others = [Other(nodes, None, each.allocated or ()) for each, nodes in self.objects.released()]
         others += [Other(f.nodes, f.call) for uid, f in self._flights.items() if uid != pod.uid and f.nodes]
-        return CallForecast(self, ask, others, self._subject(pod, ask))
+        call = CallForecast(self, ask, others, self._subject(pod, ask))
+        call.is_crowded = len(self._flights) == MAX_FLIGHTS  # and others may have been dropped
+        return call
 
     def column(self, subject: object) -> dict[str, Entry]:
         """What is kept of nodes that have not changed since."""
@@ -199,7 +206,7 @@ class Forecasts:
         if possible is None:
             self._count("not_known")
             return
-        agrees = any(_ids_of(each) == _ids_of(written) for each in possible)
+        agrees = any(ids_of(each) == ids_of(written) for each in possible)
         self._count("agrees" if agrees else "differs" if flight.call.is_closed else "not_known")
         if flight.call.is_alone:
             self._wrong.append(not agrees)
@@ -244,6 +251,8 @@ class CallForecast:
         self.is_alone: Final = not others
         self.is_closed = True
         """Whether all that was in flight was counted."""
+        self.is_crowded = False
+        """Whether more may be in flight than *others*."""
         self._forecasts, self._subject = forecasts, subject
         self._spread: Sequence[Other] = [each for each in others if len(each.nodes) > MAX_NEAR]
         self._near: dict[str, list[Other]] = {}
@@ -258,12 +267,12 @@ class CallForecast:
 
     def finish(self) -> None:
         """Nothing is asked about further nodes. What was in flight is no longer referred to."""
-        self.is_closed = not self._open and not self._spread
+        self.is_closed = not (self.is_crowded or self._open or self._spread)
         self._near, self._spread = {}, ()
 
     def is_open(self, name: str) -> bool:
         """Whether something else can be in flight on the node than what was counted."""
-        return name in self._open or any(name in each.nodes for each in self._spread)
+        return self.is_crowded or name in self._open or any(name in each.nodes for each in self._spread)
 
     def judged(
         self, names: Sequence[str], class_ids: Sequence[int], judge: NodeJudge[T, R], limits: SearchLimits
@@ -296,7 +305,7 @@ class CallForecast:
     ) -> R | None:
         found: list[T] = []
         for case in cases:
-            key = self._subject, judge.about, class_id, _text(case)
+            key = self._subject, judge.about, class_id, text_of(case)
             if key not in known.judged:
                 answer = self._answer(known, case)
                 lists = [devices_with(known.devices, self.ask.claims, given) for given in answer or ()]
@@ -318,7 +327,7 @@ class CallForecast:
         entry = None if position is None else self._entries[position]
         if entry is None:
             return None
-        answers = [entry[2].answers.get((self.ask.key, _text(case))) for case in self._cases.get(name, _ALONE)]
+        answers = [entry[2].answers.get((self.ask.key, text_of(case))) for case in self._cases.get(name, _ALONE)]
         return None if None in answers else [given for each in answers for given in each or ()]
 
     def _node(self, name: str, look_up: LookUp) -> NodeForecast:
@@ -335,15 +344,15 @@ class CallForecast:
         for other in self._near[name]:
             further = other.cases_on(name)
             if further is not None:
-                found = [(*case, *each) for case in cases.values() for each in further if _can_both_be(case, each)]
-                cases |= {_text(case): case for case in found}
+                found = [(*case, *each) for case in cases.values() for each in further if can_both_be(case, each)]
+                cases |= {text_of(case): case for case in found}
             if further is None or len(cases) > MAX_CASES:
                 self._open.add(name)
                 return _ALONE
         return list(cases.values())
 
     def _answer(self, known: NodeForecast, case: Case) -> Answer:
-        key = self.ask.key, _text(case)
+        key = self.ask.key, text_of(case)
         if key not in known.answers:
             if len(known.answers) >= MAX_KEPT:
                 known.answers.clear()
@@ -362,37 +371,3 @@ class CallForecast:
         if any(each.verdict in (UNKNOWN, ERROR) for each in answers):
             return None
         return [list(map(devices_of, each.allocations)) for each in answers if each.verdict == ALLOCATED]
-
-
-def _text(case: Case) -> str:
-    """Equal for cases that hold the same."""
-    return repr(sorted(map(repr, case))) if case else ""
-
-
-def _can_both_be(case: Case, other: Case) -> bool:
-    """Whether no device is held twice that only one can hold."""
-    held = {each.id for each in case if not each.is_shared and not each.admin_access}
-    return not any(each.id in held for each in other if not each.is_shared and not each.admin_access)
-
-
-def devices_of(allocation: object) -> Sequence[AllocatedDevice]:
-    """The devices in an allocation."""
-    document = {"metadata": {"name": "claim"}, "status": {"allocation": allocation}}
-    return claim_from_json(document, "").allocated or ()
-
-
-def _ids_of(given: Given) -> Sequence[Sequence[DeviceId]]:
-    return [[each.id for each in devices] for devices in given]
-
-
-def devices_with(
-    devices: Sequence[DynamicDevice], claims: Sequence[ResourceClaim], given: Given
-) -> Sequence[DynamicDevice] | None:
-    """The devices of a node after *claims* got theirs; None: one of these is not local to the node."""
-    here = {device.key: device for device in devices}
-    taken = [(each.id, claim.name) for claim, of in zip(claims, given, strict=True) for each in of]
-    if not all(key in here for key, _ in taken):
-        return None
-    keys = {key for key, _ in taken}
-    left = (device for device in devices if device.claim or device.key not in keys)
-    return [*left, *(here[key]._replace(claim=name, is_predicted=True) for key, name in taken)]

@@ -2,6 +2,7 @@
 
 Rules of this file
 - The event loop changes this. Other threads read it: what they get is replaced by changes, and never changed itself.
+  A change is made before it is noted, so that what is read after a note has it.
 - Of a pool only the slices of its highest generation count, as for kube-scheduler.
 - A device that is not local to one node is left out, of nodes and of claims: its NUMA node does not matter.
 - The NUMA node of a claimed device is not known if no current slice lists the device.
@@ -89,9 +90,9 @@ class ClaimObjects:
                 self._unread[name] = value.node_name
             elif value.selects_labels:
                 self.selecting.add(name)
+        self._slice_version = self._next()
         for each in (before, value):
             self._changed(each)
-        self._slice_version = self._next()
 
     def set_class(self, name: str, value: DeviceClass | None) -> None:
         """The class *name*; None: it is gone, or it cannot be read."""
@@ -215,9 +216,10 @@ class ClaimObjects:
 
     def changes_since(self, stamp: int) -> tuple[int, Sequence[str] | None]:
         """The stamp of now, and the nodes whose version has changed since *stamp*; None: it can be any of them."""
-        now = self._next()
-        changed = list(takewhile(lambda each: each[0] > stamp, reversed(self._changes.copy())))
-        is_all = self._everywhere > stamp or len(changed) == MAX_CHANGES
+        everywhere, changes = self._everywhere, self._changes.copy()
+        now = max(everywhere, changes[-1][0] if changes else 0)
+        changed = list(takewhile(lambda each: each[0] > stamp, reversed(changes)))
+        is_all = everywhere > stamp or len(changed) == MAX_CHANGES
         return now, None if is_all else [name for _, name in changed]
 
     def index(self) -> SliceIndex:

@@ -10,8 +10,9 @@ from extender.dra.pools import SliceIndex
 from extender.dra.replay import ALLOCATED, ClusterDevices, allocate
 from extender.dra.requests import AllocatedState
 from extender.dra.rules import AllocatorRules
-from extender.features.claims.forecast import MAX_STEPS, devices_of, devices_with
+from extender.features.claims.forecast import MAX_STEPS
 from extender.features.claims.objects import ClaimObjects, NodeClaims
+from extender.features.claims.outcomes import devices_of, devices_with
 from extender.questions.node_context import DynamicDevice, NodeContext
 from extender.replay.pod import Pod
 

@@ -17,7 +17,15 @@ from extender.dra.replay import ALLOCATED, ClusterDevices, allocate
 from extender.dra.requests import AllocatedState
 from extender.dra.rules import rules_for
 from extender.features.claims.feed import AllocatedClaim, decode_claim, decode_class, decode_slice
-from extender.features.claims.forecast import MAX_STEPS, MAX_UNKNOWN, CallForecast, Forecasts, NodeJudge, SearchLimits
+from extender.features.claims.forecast import (
+    MAX_FLIGHTS,
+    MAX_STEPS,
+    MAX_UNKNOWN,
+    CallForecast,
+    Forecasts,
+    NodeJudge,
+    SearchLimits,
+)
 from extender.features.claims.objects import RELEASE_SECONDS, ClaimObjects
 from extender.questions.node_context import NodeContext
 from extender.replay.pod import Pod
@@ -268,6 +276,34 @@ def test_three_pods_in_flight_are_all_counted() -> None:
         found = found if now is None or i == 4 else now
         forecasts.in_flight(pod, call, ["node-a"])
     assert sorted(ids[0][0][2] for ids in found or ()) == [f"gpu-{i}" for i in (0, 0, 0, 0, 1, 1, 2, 3)]
+
+
+def test_more_pods_in_flight_than_are_kept_make_every_node_uncertain() -> None:
+    names = range(MAX_FLIGHTS + 1)
+    claims = [claim_of(f"c-{i}", 0) for i in names]
+    forecasts, _, _ = forecasts_with(slice_of("node-a", Random(1)), {"metadata": {"name": "gpu"}, "spec": {}}, *claims)
+    for i in names:
+        pod = Pod(uid=f"{i}", name="p", namespace="n", containers=(), claims=(f"n/c-{i}",))
+        call = forecasts.call(pod)
+        assert call is not None
+        assert call.is_open("node-b") is (i == MAX_FLIGHTS)
+        forecasts.in_flight(pod, call, ["node-a"])
+
+
+def test_a_class_that_can_be_read_again_ends_the_giving_up() -> None:
+    nodes = [DraNode(f"node-{i}", {}) for i in range(MAX_UNKNOWN + 5)]
+    slices = [slice_of(node.name, Random(1)) for node in nodes]
+    unread = {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "'a'.format([]) == ''"}}]}}
+    forecasts, _, _ = forecasts_with(*slices, unread, claim_of("c", 0))
+    pod = Pod(uid="u", name="p", namespace="n", containers=(), claims=("n/c",))
+    for _ in range(2):
+        call = forecasts.call(pod)
+        assert call is not None
+        assert not any(possible(call, *nodes))
+    put(forecasts.objects, {"metadata": {"name": "gpu"}, "spec": {}})
+    call = forecasts.call(pod)
+    assert call is not None
+    assert all(possible(call, *nodes))
 
 
 def test_only_nodes_that_have_changed_are_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
