@@ -1,6 +1,7 @@
 """Predictions against the allocator on the whole cluster, and against what the real one allocated."""
 
 import lzma
+import pickle
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from extender.features.claims.forecast import (
     SearchLimits,
 )
 from extender.features.claims.objects import RELEASE_SECONDS, ClaimObjects
+from extender.features.claims.questions import QuestionForecast
 from extender.questions.node_context import NodeContext
 from extender.replay.pod import Pod
 from extender.wire.dra_scenarios import DraWorld, scenario_from_json
@@ -337,3 +339,27 @@ def test_only_nodes_that_have_changed_are_searched_again(monkeypatch: pytest.Mon
     assert ask(3) == ["node-3"]
     put(forecasts.objects, {"metadata": {"name": "gpu"}, "spec": {}})
     assert len(ask(4)) == len(nodes)
+
+
+def test_a_worker_process_predicts_the_same() -> None:
+    """What it gets is copied to it. Slices that are not local to the node leave its answer open."""
+    document = slice_of("node-a", Random(3))
+    gpu = {"metadata": {"name": "gpu"}, "spec": {}}
+    forecasts, _, _ = forecasts_with(document, gpu, *(claim_of(f"c-{shape}", shape) for shape in range(len(SHAPES))))
+    objects, number = forecasts.objects, 0
+    sent = pickle.loads(pickle.dumps((QuestionForecast.of(objects), objects.claims_on("node-a"))))
+    around = NodeContext(devices=objects.devices_on("node-a"), claims=sent[1])
+    for shape in range(len(SHAPES)):
+        pod = Pod(uid="u", name="p", namespace="n", containers=(), claims=(f"n/c-{shape}",))
+        call = forecasts.call(pod)
+        assert call is not None
+        (answer,) = possible(call, DraNode("node-a", {}))
+        devices = sent[0].devices_for(pod, "node-a", around)
+        taken = None if devices is None else [each.key for each in devices if each.is_predicted]
+        assert taken == (answer[0][0] if answer else None)
+        number += taken is not None
+    assert number > 1
+    everywhere = {**document, "metadata": {"name": "all"}, "spec": {**document["spec"], "allNodes": True}}
+    del everywhere["spec"]["nodeName"]
+    put(objects, everywhere)
+    assert objects.claims_on("node-a") is None
