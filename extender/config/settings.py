@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     leader_server_name: str = ""
     leader_token_file: Path | None = None
     standby_ready: bool = True
-    wake_up: bool = False
+    wake_up: bool = True
     wake_up_seconds: float = Field(default=1.0, gt=0)
     pod_events: Literal["off", "on"] = "off"
     janitor: Literal["off", "dry-run", "on"] = "off"

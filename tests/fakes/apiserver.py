@@ -5,9 +5,9 @@
         client = connect(plain_access(server.url))
 
 Runs an asyncio loop in a thread of its own; every method of the handle may be called from any thread. Speaks pods
-(binding, status), nodes, namespaces, events, leases, poddisruptionbudgets, noderesourcetopologies, podgroups,
-workloads, tokenreviews and subjectaccessreviews. Faults: `server.faults`, `break_streams`, `expire_streams`,
-`compact`, `restart`.
+(binding, status), nodes, namespaces, events, leases, csistoragecapacities, poddisruptionbudgets,
+noderesourcetopologies, podgroups, workloads, tokenreviews and subjectaccessreviews. Faults: `server.faults`,
+`break_streams`, `expire_streams`, `compact`, `restart`.
 `python -m tests.fakes.apiserver [port]` serves one by itself.
 """
 
@@ -104,6 +104,7 @@ class FakeApiServer:
         self.namespaces = Objects(self.store, registry, resources.NAMESPACES)
         self.slices = Objects(self.store, registry, resources.SLICES)
         self.classes = Objects(self.store, registry, resources.CLASSES)
+        self.capacities = Objects(self.store, registry, resources.CAPACITIES)
         self.claims = Objects(self.store, registry, resources.CLAIMS)
         self.events = Objects(self.store, registry, resources.EVENTS)
         self.leases = Objects(self.store, registry, resources.LEASES)

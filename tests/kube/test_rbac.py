@@ -13,7 +13,7 @@ from extender.features.janitor.feature import Janitor
 from extender.features.namespaces.feature import NAMESPACES
 from extender.features.preemption.nominated import NOMINATED
 from extender.features.preemption.running import BUDGETS
-from extender.features.requeue.feature import touch
+from extender.features.requeue.feature import OBJECT, touch
 from extender.kube.access import Access, plain
 from extender.kube.binder import Binder
 from extender.kube.changes import Batch, Seen
@@ -53,7 +53,7 @@ GRANTS = {
     ("watch", "resource.k8s.io/resourceclaims"),
     ("list", "nodes"),
     ("watch", "nodes"),
-    ("patch", "nodes"),
+    ("patch", "storage.k8s.io/csistoragecapacities"),
     *((verb, f"{api.partition('/')[0]}/{plural}") for api, (_, plural) in APIS.items() for verb in ("list", "watch")),
     ("list", "namespaces"),
     ("watch", "namespaces"),
@@ -128,7 +128,8 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     identity = reviews.authenticate("theirs")
     assert isinstance(identity, Identity)
     assert not reviews.allowed(identity, verb="get", path="/v1/nodes")
-    touch(client, "node-a", "1")
+    server.capacities.create({"metadata": {"name": OBJECT, "namespace": "numa-extender"}})
+    touch(client, "numa-extender", "1")
     now = [0.0]
     failed = server.pods.create(failed_pod("failed"))
     janitor = Janitor(client, Settings(janitor="on", janitor_after_seconds=60), Metrics(), lambda: True, lambda: now[0])

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.live import binaries
 from tests.live.cluster import REAL, RESTATED, Plan
-from tests.live.mutants import MUTANTS
+from tests.live.mutants import CHANGES
 from tests.live.processes import SceneError
 from tests.live.report import Findings, table
 from tests.live.scenes import SCENES, WITH_REAL_KUBELETS
@@ -34,7 +34,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM)
 @click.option(
     "--seconds", type=click.FloatRange(1), help="Mean life of a pod, or length of the quiet; the scene's own."
 )
-@click.option("--mutant", type=click.Choice(list(MUTANTS)), help="A changed extender: a bound must break.")
+@click.option("--mutant", type=click.Choice(list(CHANGES)), help="A changed extender: a bound must break.")
 @click.option(
     "--kubelets", type=click.Choice((RESTATED, REAL)), default=RESTATED, show_default=True,
     help="Real: kubelets' own programs on recorded machines.",

@@ -17,7 +17,10 @@ CLUSTER_SCOPED = frozenset({
     "Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition",
     "DeviceClass", "ResourceSlice",
 })  # fmt: skip
-PLURALS = {"NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses", "DeviceClass": "deviceclasses"}
+PLURALS = {
+    "NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses", "DeviceClass": "deviceclasses",
+    "CSIStorageCapacity": "csistoragecapacities",
+}  # fmt: skip
 
 
 class ApiError(Exception):

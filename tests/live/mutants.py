@@ -7,6 +7,7 @@ scenes found with them on the real parts is recorded in `test_bounds.py`.
 import asyncio
 import importlib
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from unittest.mock import patch
@@ -95,14 +96,44 @@ def loses_watch() -> None:
     patch.object(Watch, "__init__", deaf).start()
 
 
+def never_wakes() -> None:
+    """No refused pod is requeued."""
+    from extender.features.requeue.feature import Requeuer
+
+    async def nothing(_self: object) -> None:
+        pass
+
+    patch.object(Requeuer, "scan", nothing).start()
+
+
+def hears_late() -> None:
+    """No mutant, but a slow network: the watch of pods delivers everything 3 s after kube-scheduler's own."""
+    from extender.kube.watch import Watch
+
+    original = Watch.__init__
+
+    def late(self: Any, client: Any, source: Any, deliver: Any, *more: Any, **named: Any) -> None:  # noqa: ANN401
+        def after(batch: Any) -> None:  # noqa: ANN401
+            if not batch.listed and source.path.endswith("/pods"):
+                time.sleep(3)
+            deliver(batch)
+
+        original(self, client, source, after, *more, **named)
+
+    patch.object(Watch, "__init__", late).start()
+
+
 MUTANTS: Final[Mapping[str, Callable[[], None]]] = {
     each.__name__: each for each in (refuses_all, passes_all, forgets_in_flight, answers_late, loses_watch)
 }
+"""Those that break every load."""
+CHANGES: Final = {**MUTANTS, "never_wakes": never_wakes, "hears_late": hears_late}
 
 
-def main(name: str, arguments: list[str]) -> None:
-    """Make the change of this name, and run the extender."""
-    MUTANTS[name]()
+def main(names: str, arguments: list[str]) -> None:
+    """Make the changes of these names, with commas between them, and run the extender."""
+    for name in names.split(","):
+        CHANGES[name]()
     sys.argv = ["numa-extender", *arguments]
     importlib.import_module("extender.__main__").main()
 

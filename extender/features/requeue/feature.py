@@ -1,19 +1,23 @@
-"""Requeues pods that were refused for now: when one would fit on a node that has changed, touches the node.
+"""Requeues pods that were refused for now: when one would fit on a node that has changed, writes to one object.
 
-kube-scheduler retries unschedulable pods when a node changes. From 1.30 on a changed annotation is enough.
+kube-scheduler tries a refused pod again when it sees a change, and after five minutes at the latest. Where a refusal
+ends without a change that it sees after the refusal, the pod would wait so long: a report of the node follows later, or
+kube-scheduler saw the end of a pod before the extender did. After an extender's refusal every change of a
+CSIStorageCapacity counts, whatever the object says (`framework.go`: defaultEnqueueExtension). The manifests have one
+for this, of no storage class that exists. So no right on nodes or pods is needed.
 
 Rules of this file
-- Only the leader touches nodes. A standby scans them as well, so that a takeover does not start with a scan of every
+- Only the leader writes. A standby scans the nodes as well, so that a takeover does not start with a scan of every
   node.
 - A scan covers nodes whose class has changed, and replays only what is not cached. The results are cached for the
   scheduler's next call.
-- Two scans cover each change that leads to no touch: a filter call that began before the change may refuse its pod
+- Two scans cover each change that leads to no write: a filter call that began before the change may refuse its pod
   after the first one.
 - A scan has a time limit. After `SCAN_SECONDS` it stops, and the next one continues with the same nodes.
-- All watchers of nodes receive every touch. So a node is touched once in `NODE_SECONDS`, and all nodes together
-  `PER_SECOND` times. A touch over these limits is not queued: a later scan tries again if a refused pod still fits.
+- One write requeues every refused pod, and kube-scheduler's back-off of up to 10 s follows. So there are at most
+  `PER_SECOND` writes. A write over this limit is not queued: a later scan tries again if a refused pod still fits.
 
-RBAC: `patch` on nodes.
+RBAC: `patch` on this CSIStorageCapacity.
 """
 
 import asyncio
@@ -26,25 +30,26 @@ from extender.api.access.limits import Rates
 from extender.cluster.node_class import NodeClass
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import KubeError
+from extender.observability.logs import FewWarnings
 from extender.replay.pod import Pod
 from extender.runtime.connection import ApiConnection, ConnectedFeature, LeaderTask
 
 LOG: Final = logging.getLogger(__name__)
+LOG.addFilter(FewWarnings())  # without the right, every write fails
 ANNOTATION: Final = "numa-extender/room-changed-at"
-SCAN_SECONDS: Final = 0.25
-NODE_SECONDS: Final = 10.0
-PER_SECOND: Final = 2.0
+OBJECT: Final = "numa-extender-wake-up"
+SCAN_SECONDS: Final = 0.1
+PER_SECOND: Final = 0.5
+"""Beyond a burst of five."""
 TOUCH_SECONDS: Final = 5.0
 """Time limit of one request."""
-MAX_TRIES: Final = 8
-"""How many nodes one scan tries if the first ones were touched too recently."""
 
 
 class RequeueFeature(ConnectedFeature):
-    """Touches nodes that changed, so that kube-scheduler tries refused pods again."""
+    """Writes to an object that kube-scheduler watches, so that it tries refused pods again."""
 
     def connect(self, connection: ApiConnection) -> None:
-        """Scan and touch nodes."""
+        """Scan the nodes that changed."""
         requeuer = Requeuer(self.service, connection.client, connection.leads)
         connection.every(self.service.settings.wake_up_seconds, requeuer.scan)
 
@@ -54,7 +59,7 @@ make = RequeueFeature
 
 @dataclass
 class Requeuer(LeaderTask):
-    """Scans and touches nodes for one service.
+    """Scans the nodes of one service.
 
     `_scanned_at`: the class id of each node when it was done. `_before`: the nodes of the last scan.
     """
@@ -63,12 +68,11 @@ class Requeuer(LeaderTask):
     _before: dict[str, NodeClass] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Nothing was touched yet."""
-        self._of_node = Rates(1 / NODE_SECONDS, self.service.clock)
-        self._of_all = Rates(PER_SECOND, self.service.clock)
+        """Nothing was written yet."""
+        self._writes = Rates(PER_SECOND, self.service.clock)
 
     async def scan(self) -> str | None:
-        """Scan once. Returns the node that was touched, or None."""
+        """Scan once. Returns the node for which pods were requeued, or None."""
         service = self.service
         now = service.clock()
         service.known.pods.expire(now)
@@ -81,14 +85,14 @@ class Requeuer(LeaderTask):
         changed = {r.name: r.node_class for r in service.known.nodes if self._scanned_at.get(r.name) != r.node_class.id}
         before, self._before = self._before, changed
         fitting, finished = await self._fitting(pods, frozenset(changed.values()), now + SCAN_SECONDS)
-        touched = None
+        requeued = None
         if fitting is not None and self.can_write():
-            touched = await self._touch([name for name, node_class in changed.items() if node_class is fitting])
-        if touched is not None:
+            requeued = await self._touch(next(name for name, each in changed.items() if each is fitting))
+        if requeued is not None:
             self._done(changed)
         elif finished and fitting is None:
             self._done(dict(changed.items() & before.items()))
-        return touched
+        return requeued
 
     async def _fitting(
         self, pods: list[Pod], classes: frozenset[NodeClass], deadline: float
@@ -110,23 +114,22 @@ class Requeuer(LeaderTask):
                 return None, False
         return None, True
 
-    async def _touch(self, names: list[str]) -> str | None:
+    async def _touch(self, node_name: str) -> str | None:
+        """*node_name* once the object was written, None if it was not."""
         wake_ups = self.service.metrics.wake_ups
-        for name in names[:MAX_TRIES]:
-            if self._of_all.wait_seconds("") or self._of_node.take(name):
-                wake_ups.labels("limited").inc()
-                continue
-            self._of_all.take("")
-            try:
-                await asyncio.to_thread(touch, self.client, name, f"{self.wall():.3f}")
-            except KubeError as error:
-                wake_ups.labels("failed").inc()
-                LOG.warning("could not touch node=%s reason=%r", name, str(error))
-                return None
-            wake_ups.labels("touched").inc()
-            LOG.info("requeued refused pods node=%s", name)
-            return name
-        return None
+        if self._writes.take(""):
+            wake_ups.labels("limited").inc()
+            return None
+        namespace = self.service.settings.lease_namespace
+        try:
+            await asyncio.to_thread(touch, self.client, namespace, f"{self.wall():.3f}")
+        except KubeError as error:
+            wake_ups.labels("failed").inc()
+            LOG.warning("could not requeue refused pods object=%s reason=%r", OBJECT, str(error))
+            return None
+        wake_ups.labels("touched").inc()
+        LOG.info("requeued refused pods node=%s", node_name)
+        return node_name
 
     def _done(self, changed: dict[str, NodeClass]) -> None:
         """Do not scan these again until they change."""
@@ -136,9 +139,9 @@ class Requeuer(LeaderTask):
             self._scanned_at = {name: at for name, at in self._scanned_at.items() if name in held}
 
 
-def touch(client: Requester, node: str, value: str) -> None:
-    """Set the annotation of the node. Raises KubeError."""
+def touch(client: Requester, namespace: str, value: str) -> None:
+    """Set the annotation of the object. Raises KubeError."""
     patch: JSON = {"metadata": {"annotations": {ANNOTATION: value}}}
-    path = path_of("/api/v1", "nodes", name=node)
+    path = path_of("/apis/storage.k8s.io/v1", "csistoragecapacities", namespace=namespace, name=OBJECT)
     content_type = "application/merge-patch+json"
     client.request("PATCH", path, body=patch, content_type=content_type, timeout_seconds=TOUCH_SECONDS)
