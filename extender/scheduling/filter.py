@@ -23,7 +23,7 @@ from extender.scheduling.objections import (
     filtered_by_texts,
     with_resolvable,
 )
-from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.scheduling.records.decisions import call_about
 from extender.scheduling.shared import SharedParts
 from extender.wire.scheduler import SchedulerArgs
@@ -80,7 +80,7 @@ class Filter:
             args.pod,
             self._clock(),
             offered=is_aligned and bool(filtered.feasible) and self._barrier.seconds > 0,
-            refused=self._settings.requeues and filtered.may_pass_later,
+            refused=self._settings.requeues and is_refused and not NEVER_TEXTS.issuperset(filtered.refused.values()),
         )
         return self._result(filtered, args.pod.demand)
 

@@ -48,11 +48,6 @@ class Filtered:
     resolvable: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
 
-    @property
-    def may_pass_later(self) -> bool:
-        """Whether no node is feasible, and at least one of them may be when it changes."""
-        return not self.feasible and not NEVER_TEXTS.issuperset(self.refused.values())
-
 
 def avoid(filtered: Filtered, names: Collection[str], reason: RefusalReason = RefusalReason.UNSETTLED) -> Filtered:
     """Refuse the feasible nodes among *names* for *reason*. If no other node is feasible, *filtered* is unchanged."""
