@@ -29,10 +29,9 @@ NOT_ALONE = {
 
 def _kubelet() -> Path | None:
     try:
-        program = find(kubelet=True).kubelet
+        (program,) = find(kubelet=True).kubelets
     except MissingError:
         return None
-    assert program is not None
     told = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     return program if "v1.36." in told else None
 

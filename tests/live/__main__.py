@@ -39,6 +39,10 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM)
     "--kubelets", type=click.Choice((RESTATED, REAL)), default=RESTATED, show_default=True,
     help="Real: kubelets' own programs on recorded machines.",
 )  # fmt: skip
+@click.option(
+    "--kubelet", "programs_of_nodes", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With real kubelets: their program, for instance of another minor. Of several, nodes have one in turn.",
+)  # fmt: skip
 @click.option("--recorded", is_flag=True, help="Restated kubelets on the machines that real ones have.")
 @click.option("--keep-logs", type=click.Path(path_type=Path), help="Copy all logs there at the end.")
 def main(
@@ -46,6 +50,7 @@ def main(
     keep_logs: Path | None,
     mutant: str | None,
     kubelets: str,
+    programs_of_nodes: tuple[Path, ...],
     *,
     recorded: bool,
     **sizes: float | None,
@@ -56,7 +61,7 @@ def main(
         signal.signal(ending, _interrupt)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        programs = binaries.find(kubelet=kubelets == REAL)
+        programs = binaries.find(kubelet=kubelets == REAL, kubelets=programs_of_nodes)
     except binaries.MissingError as error:
         console.print(SKIPPED.format(error), highlight=False)
         return

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,27 +15,28 @@ class MissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """Paths of the programs. `kubelet` None: not wanted."""
+    """Paths of the programs. `kubelets`: nodes have them in turn; empty: not wanted."""
 
     etcd: Path
     kube_apiserver: Path
     kube_scheduler: Path
-    kubelet: Path | None = None
+    kubelets: tuple[Path, ...] = ()
 
 
-def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False) -> Binaries:
+def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False, kubelets: Sequence[Path] = ()) -> Binaries:
     """Each program in the directory `KUBEBUILDER_ASSETS`, or, where it is not there, on `PATH`.
 
-    *kubelet*: it is wanted as well.
+    *kubelet*: it is wanted as well. *kubelets*: these instead.
 
     Raises:
         MissingError: one or several are in neither.
     """
     assets, path = environ.get("KUBEBUILDER_ASSETS", ""), environ.get("PATH", "")
-    names = (*NAMES, "kubelet") if kubelet else NAMES
+    names = (*NAMES, "kubelet") if kubelet and not kubelets else NAMES
     found = {name: shutil.which(name, path=f"{assets}{os.pathsep}{path}" if assets else path) for name in names}
     missing = [name for name, where in found.items() if where is None]
     if missing:
         where = f"in KUBEBUILDER_ASSETS={assets} or on PATH" if assets else "on PATH, and KUBEBUILDER_ASSETS is not set"
         raise MissingError(f"{', '.join(missing)} not found {where}")
-    return Binaries(*(Path(found[name] or "") for name in names))
+    etcd, apiserver, scheduler, *others = (Path(found[name] or "") for name in names)
+    return Binaries(etcd, apiserver, scheduler, tuple(kubelets) or tuple(others))

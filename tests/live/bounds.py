@@ -27,13 +27,14 @@ def show_load(
     whose: str = "",
     admitted: float = ADMITTED,
     not_placed: float = NOT_PLACED,
+    refused: float = 0.0,
     excuses_unforeseen: bool = False,
 ) -> None:
     """The rows of a load.
 
-    *audit*: the counts of /v1/audit. *whose*: added to the names of the rows. *admitted*, *not_placed*: shares of the
-    pods. *excuses_unforeseen*: pods that were bound before a report could say that their kubelet had stopped are
-    bounded by `UNFORESEEN`, and no other pod may be refused.
+    *audit*: the counts of /v1/audit. *whose*: added to the names of the rows. *admitted*, *not_placed*, *refused*:
+    shares of the pods. *excuses_unforeseen*: pods that were bound before a report could say that their kubelet had
+    stopped are bounded by `UNFORESEEN`, and no other pod may be refused.
     """
     pods = found.fed.created
     least, most = math.ceil(admitted * pods), math.floor(not_placed * pods)
@@ -45,7 +46,9 @@ def show_load(
         what = "of these bound later than 1 s after their kubelet stopped"
         findings.must(f"{what}{whose}", total - unforeseen, "0", ok=total <= unforeseen)
     else:
-        findings.must(f"refused after binding{whose}", found.refused, "0", ok=not total)
+        allowed = math.floor(refused * pods)
+        bound = f"at most {allowed}" if allowed else "0"
+        findings.must(f"refused after binding{whose}", found.refused, bound, ok=total <= allowed)
     late, patience = found.fed.given_up, found.fed.patience_seconds
     what = f"not placed within {patience:.0f} s; seconds of the others, median and highest{whose}"
     findings.must(what, f"{late}; {found.bind_times}", f"at most {most}", ok=late <= most)

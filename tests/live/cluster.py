@@ -125,8 +125,8 @@ def _schedulers_own(plane: ControlPlane) -> Path:
 
 def _make_node(binaries: Binaries, plan: Plan) -> MakeNode:
     if plan.kubelets == REAL:
-        assert binaries.kubelet is not None
-        return partial(WholeNode, program=binaries.kubelet)
+        assert binaries.kubelets
+        return partial(WholeNode, programs=binaries.kubelets)
     return partial(RestatedNode, scenarios=machine_trees.scenario if plan.recorded else shapes.scenario)
 
 

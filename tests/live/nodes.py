@@ -1,5 +1,6 @@
 """The nodes of a live cluster."""
 
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -101,6 +102,11 @@ class Nodes:
         self._mean_life = seconds
         for node in self.all:
             node.kubelet.mean_life = seconds
+
+    def versions(self) -> Counter[str]:
+        """How many nodes have a kubelet of each version."""
+        nodes = self._plane.api.items("/api/v1/nodes")
+        return Counter(node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes)
 
     @property
     def given(self) -> list[Given]:

@@ -148,6 +148,7 @@ def test_every_scene_that_feeds_a_load_has_its_bounds() -> None:
 
 CIRCUMSTANCES: Final = {
     "kube-apiserver",
+    "kubelets",
     "nodes",
     "nodes, pods",
     "nodes, pods, recipe",

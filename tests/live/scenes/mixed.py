@@ -6,7 +6,7 @@ Left out: the pods that are still waiting when the feeder gives them up, within 
 from tests.live.binaries import Binaries
 from tests.live.bounds import show_load, show_without
 from tests.live.cluster import Plan, Say, cluster
-from tests.live.load import audit_of, feed
+from tests.live.load import audit_of, counted, feed
 from tests.live.report import Findings
 
 NODES, PODS, LIFE_SECONDS = 12, 300, 12.0
@@ -25,6 +25,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         with running.scheduler:
             without = feed(running, "without", seed=plan.seed, pods=pods, life_seconds=life)
         findings.show("kube-apiserver", running.plane.version)
+        findings.show("kubelets", counted(running.nodes.versions()))
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
     show_load(findings, with_us, audit, whose=", with us")
     show_without(findings, without)

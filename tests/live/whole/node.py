@@ -27,14 +27,16 @@ POD_ADDRESS = "127.0.0.1"
 
 
 class WholeNode(LiveNode):
-    """One node. *program*: the kubelet. Namespaces, cgroups and processes exist from `start` to `close`.
+    """One node. *programs*: kubelets, of which two nodes each have one in turn.
+
+    Namespaces, cgroups and processes exist from `start` to `close`.
 
     The exporter's pod waits for its volumes, which nobody makes; its program runs in the node's namespaces.
     """
 
     kubelet: WholeKubelet
 
-    def __init__(self, site: Site, placing: Placing, *, program: Path) -> None:
+    def __init__(self, site: Site, placing: Placing, *, programs: Sequence[Path]) -> None:
         super().__init__(site, placing, machine_trees.scenario(placing.kind))
         self._kind, self._boot_id = placing.kind, str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{site.seed} {self.directory}"))
         self._stack = ExitStack()
@@ -49,6 +51,7 @@ class WholeNode(LiveNode):
         )  # fmt: skip
         self._runtime = Runtime(self._own.runtime_socket, POD_ADDRESS, seed=site.seed + self.number)
         self._namespace = Namespace(self._binds())
+        program = programs[self.number // 2 % len(programs)]  # of two machines, one has devices
         kubelet = Inside(self._namespace, f"kubelet {self.name}", self._command(program), self._log("kubelet"))
         plugins = [
             DevicePlugin(self._files / "device-plugins", resource, devices)

@@ -48,7 +48,8 @@ def test_without_a_kubelet_the_scenes_are_skipped(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["--kubelets", "real"], env=environ)
     assert done.exit_code == 0
     assert "skipped: kubelet not found on PATH" in " ".join(done.output.split())
-    assert binaries.find(environ).kubelet is None
+    assert not binaries.find(environ).kubelets
+    assert binaries.find(environ, kubelet=True, kubelets=[tmp_path / "1.34"]).kubelets == (tmp_path / "1.34",)
 
 
 def test_without_the_recorded_machines_the_scenes_are_skipped(tmp_path: Path) -> None:
