@@ -12,6 +12,7 @@ from tests.live.scenes import (
     claims,
     compaction,
     demands,
+    direct,
     filter_only,
     frozen,
     groups,
@@ -45,6 +46,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "groups": groups.play,
     "demands": demands.play,
     "filter-only": filter_only.play,
+    "direct": direct.play,
     "claims": claims.play,
     "arrivals": arrivals.play,
     "arrivals-default": arrivals.play_by_default,
@@ -57,5 +59,5 @@ SCENES: Final[Mapping[str, Scene]] = {
     "compaction": compaction.play,
     "throughput": throughput.play,
 }
-WITH_REAL_KUBELETS: Final = ("mixed", "restarts", "late-plugins", "jobs", "slow-stops")
+WITH_REAL_KUBELETS: Final = ("mixed", "restarts", "late-plugins", "jobs", "slow-stops", "direct")
 """Played with real kubelets where none is named. The others were not tried, or are made for restated ones."""

@@ -101,6 +101,12 @@ class WholeNode(LiveNode):
                 self.exporter.stop()
             loop.run(self.kubelet.close())
 
+    def write_manifest(self, name: str, pod: Json) -> None:
+        """Write a static pod's manifest at once, as a person or a tool would."""
+        new = self._files / f"{name}.new"
+        new.write_text(json.dumps(pod))
+        new.rename(self._files / "manifests" / name)
+
     def exporter_program(self, arguments: Sequence[str | Path], log: Path) -> Program:
         words = [*EXPORTER_COMMAND, *arguments, "--listen", ""]
         return Inside(self._namespace, f"exporter {self.name}", words, log)
