@@ -299,7 +299,7 @@ def make_questions(service: Service) -> AskedQuestions:
         demands=service.known.demands.all,
         judge=service.judging.ranking.judge,
         budgets=service.known.running.budgets,
-        forecast=service.surroundings.forecast,
+        forecast=lambda: service.surroundings.make_forecast(),  # noqa: PLW0108 - a feature sets it later
         metrics=service.metrics,
     )
 

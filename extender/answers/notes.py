@@ -226,12 +226,11 @@ def _cpu_driver(kubelet: Kubelet | None) -> Iterator[str]:
 
 
 def _where(device: DynamicDevice) -> str:
-    if device.is_predicted:
-        where = f"on NUMA node {format_list(device.numa)}" if device.numa else "on a NUMA node that nobody names"
-        return f"kube-scheduler will take device {device.name} of {device.driver}, which is {where}"
-    if not device.numa:
-        return f"device {device.name} of {device.driver} is on a NUMA node that its driver does not name"
-    return f"device {device.name} of {device.driver} is on NUMA node {format_list(device.numa)}"
+    where = (
+        f"on NUMA node {format_list(device.numa)}" if device.numa else "on a NUMA node that its driver does not name"
+    )
+    named = f"device {device.name} of {device.driver}"
+    return f"kube-scheduler will take {named}, which is {where}" if device.is_predicted else f"{named} is {where}"
 
 
 def _beside(device: DynamicDevice, container: str, placed: PodAlignment | None) -> str:

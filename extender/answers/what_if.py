@@ -136,7 +136,7 @@ def what_if_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterato
     workload = workload_of(asked, question.pod, *(paths or ["pod"]))
     subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
     if asked.forecast is not None and workload.pod.has_claims:
-        subjects = [_foretold(asked.forecast, workload.pod, subject) for subject in subjects]
+        subjects = [_with_predicted_devices(asked.forecast, workload.pod, subject) for subject in subjects]
     answers = what_if(workload, subjects, judge)
     stories: dict[str, AdmissionStory] = {}
     left_out = 0
@@ -155,7 +155,7 @@ def what_if_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterato
     )
 
 
-def _foretold(forecast: ClaimForecast, pod: Pod, subject: Subject) -> Subject:
+def _with_predicted_devices(forecast: ClaimForecast, pod: Pod, subject: Subject) -> Subject:
     """The node with the devices that kube-scheduler would allocate to the pod, as far as that is known."""
     devices = forecast.devices_for(pod, subject.name, subject.around)
     return subject if devices is None else replace(subject, around=replace(subject.around, devices=devices))

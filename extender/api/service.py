@@ -35,10 +35,10 @@ class ContextSource(Protocol):
 
 
 class LateNodeContext:
-    """A `ContextSource` without content until `use` provides a source. `foretell`: returns the forecast, if any."""
+    """A `ContextSource` without content until `use` provides a source. A feature may set `make_forecast`."""
 
     def __init__(self) -> None:
-        self.foretell: Callable[[], ClaimForecast | None] = no_forecast
+        self.make_forecast: Callable[[], ClaimForecast | None] = no_forecast
         self._source: ContextSource | None = None
 
     def use(self, source: ContextSource) -> None:
@@ -48,10 +48,6 @@ class LateNodeContext:
     def __call__(self, name: str) -> NodeContext:
         """What is known of a node. Nothing is, until `use` gives a source."""
         return NOTHING_KNOWN if self._source is None else self._source(name)
-
-    def forecast(self) -> ClaimForecast | None:
-        """What predicts devices of claims now; None: nothing does."""
-        return self.foretell()
 
     def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
         """What finished pods of *uids* request. Empty until `use` gives a source."""

@@ -315,11 +315,6 @@ class FreeTable:
         self._keys: Final[dict[int, object]] = {}
         self._last = NO_PLACE
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no class has a place."""
-        return not self._groups
-
     def add(self, kubelet: Kubelet, amounts: Sequence[FreeAmounts], traits: Hashable) -> int:
         """Store one class, by the amounts of its states; returns its place, `NO_PLACE` if it cannot be compared.
 

@@ -102,7 +102,6 @@ class WatchStatus:
     heard_seconds: float
     lists: int
     streams: int
-    events: int
     skipped: int
     unread: Mapping[str, UnreadObject]
     failures: int
@@ -174,7 +173,6 @@ class Watch(Generic[T]):
             heard_seconds=max(0.0, self._clock() - self._heard_at),
             lists=self._lists,
             streams=self._streams,
-            events=self._events,
             skipped=self._reader.skipped,
             unread=self._reader.unread,
             failures=self._failures,

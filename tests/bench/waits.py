@@ -200,7 +200,11 @@ def _scarce(kind: Kind) -> tuple[str, int]:
 def _sample(kind: Kind) -> SampleNode:
     per_numa = [numa for numa in kind.hardware.numa_ids for _ in range(kind.gpus)]
     return sample(
-        "node", hardware=kind.hardware, devices={GPU: per_numa} if per_numa else {}, topologyManagerPolicy=kind.policy
+        "node",
+        hardware=kind.hardware,
+        devices={GPU: per_numa} if per_numa else {},
+        topologyManagerPolicy=kind.policy,
+        topologyManagerPolicyOptions={"max-allowable-numa-nodes": "16"},
     )
 
 

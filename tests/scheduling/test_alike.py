@@ -96,7 +96,7 @@ def test_rows_of_classes_that_have_gone_are_free_again() -> None:
         assert len({each.place for each in classes}) == len(classes)
         for each in classes:
             table.drop(each)
-        assert table.free.is_empty
+        assert not table.free._groups
 
 
 def test_memory_that_only_several_idle_numa_nodes_have_is_told_apart() -> None:

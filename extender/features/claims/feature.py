@@ -46,7 +46,7 @@ class ClaimsFeature(ConnectedFeature):
         if self.forecasts is not None:
             connection.watch("device classes", CLASSES, partial(self._take, self.objects.set_class, "classes"))
             connection.surroundings.claims_on = self.objects.claims_on
-            self.service.surroundings.foretell = self._forecast
+            self.service.surroundings.make_forecast = self._forecast
 
     def _take(self, put: Callable[[str, Any], None], watch: str, batch: Batch[Any]) -> None:
         for change in batch.changes:

@@ -8,7 +8,7 @@ Rules of this file
   kube-scheduler, whose watch can be behind. So a node has an answer for each possible *case* of what is held besides.
   Where that would be too many, they are counted on no node, and the answers are not certain (`is_open`).
 - What a node's answers are made of has a version (`objects`). Answers are kept as long as it is the same.
-- The event loop makes a `CallForecast`, and one thread uses it.
+- The event loop makes a `CallForecast`, and one thread uses it. Several threads use what is kept of a node.
 """
 
 import logging
@@ -24,6 +24,7 @@ from extender.bounded import BoundedMap
 from extender.dra.cel import match
 from extender.dra.objects import DraNode, ResourceClaim
 from extender.dra.replay import ALLOCATED, ERROR, UNKNOWN, ClusterDevices, allocate
+from extender.dra.requests import AllocatedState
 from extender.features.claims.objects import ClaimObjects, Version
 from extender.features.claims.outcomes import (
     Answer,
@@ -61,6 +62,8 @@ MAX_WRONG: Final = 2
 MAX_REMEMBERED: Final = 1000
 T = TypeVar("T")
 R = TypeVar("R")
+K = TypeVar("K")
+V = TypeVar("V")
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _ALONE: Final[Sequence[Case]] = ((),)
 
@@ -306,18 +309,18 @@ class CallForecast:
         found: list[T] = []
         for case in cases:
             key = self._subject, judge.about, class_id, text_of(case)
-            if key not in known.judged:
-                answer = self._answer(known, case)
-                lists = [devices_with(known.devices, self.ask.claims, given) for given in answer or ()]
-                if len(known.judged) >= MAX_KEPT:
-                    known.judged.clear()
-                is_known = answer is not None and None not in lists
-                said = [judge.of_devices(position, each) for each in lists if each is not None]
-                known.judged[key] = said if is_known else None
-            if known.judged[key] is None:
+            said = _kept(known.judged, key, partial(self._said, known, case, judge, position))
+            if said is None:
                 return None
-            found += known.judged[key]
+            found += said
         return judge.merge(found)
+
+    def _said(self, known: NodeForecast, case: Case, judge: NodeJudge[T, R], position: int) -> list[T] | None:
+        """What *judge* says of each possible allocation; None: they are not known, or have devices of other nodes."""
+        answer = self._answer(known, case)
+        lists = [devices_with(known.devices, self.ask.claims, given) for given in answer or ()]
+        is_known = answer is not None and None not in lists
+        return [judge.of_devices(position, each) for each in lists if each is not None] if is_known else None
 
     def predicted(self, name: str) -> Answer:
         """What was found for the node in the last call; None as well if nothing was asked about it."""
@@ -352,18 +355,14 @@ class CallForecast:
         return list(cases.values())
 
     def _answer(self, known: NodeForecast, case: Case) -> Answer:
-        key = self.ask.key, text_of(case)
-        if key not in known.answers:
-            if len(known.answers) >= MAX_KEPT:
-                known.answers.clear()
-            known.answers[key] = self._search(known, case)
-        return known.answers[key]
+        return _kept(known.answers, (self.ask.key, text_of(case)), partial(self._search, known, case))
 
     def _search(self, known: NodeForecast, case: Case) -> Answer:
         objects, unknown, key = self._forecasts.objects, self._forecasts.unknown, self.ask.key
-        held = objects.held_on(known.node, [ResourceClaim("", (), allocated=case)] if case else [])
-        if held is None or unknown.get(key, 0) > MAX_UNKNOWN:
+        holders, in_flight = objects.holders_on(known.node), ResourceClaim("", (), allocated=case)
+        if holders is None or unknown.get(key, 0) > MAX_UNKNOWN:
             return None
+        held = AllocatedState([*holders, in_flight] if case else holders, objects.rules)
         cluster = ClusterDevices(objects.index(), objects.classes, held, self._forecasts.matches, objects.rules)
         answers = allocate(cluster, known.node, self.ask.claims, MAX_STEPS)
         if answers[0].verdict == UNKNOWN:
@@ -371,3 +370,15 @@ class CallForecast:
         if any(each.verdict in (UNKNOWN, ERROR) for each in answers):
             return None
         return [list(map(devices_of, each.allocations)) for each in answers if each.verdict == ALLOCATED]
+
+
+def _kept(found: dict[K, V], key: K, make: Callable[[], V]) -> V:
+    """What *found* has under *key*, or else what *make* returns. Other threads may empty *found* meanwhile."""
+    try:
+        return found[key]
+    except KeyError:
+        value = make()
+    if len(found) >= MAX_KEPT:
+        found.clear()
+    found[key] = value
+    return value

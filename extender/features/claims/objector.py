@@ -33,7 +33,7 @@ from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod
 from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts, SearchLimits
 from extender.features.claims.objects import ClaimObjects
-from extender.features.claims.refusal import Foretold, foretold_by_claims, refusal_by_claims
+from extender.features.claims.refusal import PredictedRefusal, predicted_refusals, refusal_by_claims
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
 from extender.replay.pod import Claimed, ClaimedDevice, Pod
@@ -82,18 +82,18 @@ class ClaimCheck(Objector):
         after = filtered
         if _concerns(pod):
             after = self._with_cpu_nodes(pod, filtered)
-        foretold = await self._foretold(pod, after.feasible, forecast)
-        after, instead = await self._checked(pod, after, foretold) if _concerns(pod) else (after, {})
+        predicted = await self._predicted_refusals(pod, after.feasible, forecast)
+        after, instead = await self._checked(pod, after, predicted) if _concerns(pod) else (after, {})
         if self._forecasts is not None and forecast is not None:
             self._forecasts.in_flight(pod, forecast, after.feasible)
         return None if after is filtered else Objection(after, instead)
 
     async def _checked(
-        self, pod: Pod, filtered: Filtered, foretold: Mapping[str, Foretold]
+        self, pod: Pod, filtered: Filtered, predicted: Mapping[str, PredictedRefusal]
     ) -> tuple[Filtered, Mapping[str, Judgement]]:
         """The result without nodes where devices break the pod's demand, and why."""
         is_sure = self._forecasts is not None and not self._forecasts.is_doubted
-        refusals = {name: each.reason for name, each in foretold.items() if each.is_certain and is_sure}
+        refusals = {name: each.reason for name, each in predicted.items() if each.is_certain and is_sure}
         allocated = (self._devices.claim(name) for name in pod.claims)
         if pod.wants_devices or any(each is not None and each.allocated for each in allocated):
             refusals |= await self._refusals(pod, filtered.feasible)
@@ -103,19 +103,21 @@ class ClaimCheck(Objector):
             after = without(after, names, reason.text)
             instead |= dict.fromkeys(names, Judgement(reason, Certainty.EXACT))
         tried = self._tried_for(pod)
-        for reason, names in ((RefusalReason.DEMAND_CLAIM, tried), (RefusalReason.DEMAND_FORECAST, {*foretold})):
+        for reason, names in ((RefusalReason.DEMAND_CLAIM, tried), (RefusalReason.DEMAND_FORECAST, {*predicted})):
             before, after = after, avoid(after, names, reason)
             instead |= dict.fromkeys(newly_refused(before, after), Judgement(reason, Certainty.POSSIBLE))
         return after, instead
 
-    async def _foretold(self, pod: Pod, names: Sequence[str], forecast: CallForecast | None) -> Mapping[str, Foretold]:
+    async def _predicted_refusals(
+        self, pod: Pod, names: Sequence[str], forecast: CallForecast | None
+    ) -> Mapping[str, PredictedRefusal]:
         """Where the devices that kube-scheduler will allocate break the pod's demand, or may break it."""
         if forecast is None or not (_concerns(pod) or len(names) == 1):  # prioritize is not called about one node
             return {}
         limits = SearchLimits(self._surroundings, time_limit(self._clock, self._clock() + FORECAST_SECONDS))
         some, index = names[:MAX_SEARCHED], self._cluster.index
         classes = index.snapshot().at(index.names.slots_of(some))
-        return await self._offload(foretold_by_claims, pod, some, classes, forecast, limits)
+        return await self._offload(predicted_refusals, pod, some, classes, forecast, limits)
 
     def _with_cpu_nodes(self, pod: Pod, filtered: Filtered) -> Filtered:
         """The result with the nodes whose CPUs a DRA driver allocates, and whose kubelets therefore place nothing."""

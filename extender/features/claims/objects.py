@@ -18,7 +18,6 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from extender.bounded import BoundedMap
 from extender.dra.objects import DeviceClass, DeviceId, DraNode, ResourceClaim, ResourceSlice
 from extender.dra.pools import PoolId, SliceIndex
-from extender.dra.requests import AllocatedState
 from extender.dra.rules import AllocatorRules
 from extender.features.claims.feed import AllocatedClaim, NamedSlice
 from extender.questions.node_context import DynamicDevice
@@ -237,11 +236,6 @@ class ClaimObjects:
             return None
         found = {each.name: each for pool_id in self.index().pool_ids(node) for each in self._holders.get(pool_id, ())}
         return None if len(found) > MAX_HOLDERS else list(found.values())
-
-    def held_on(self, node: DraNode, further: Sequence[ResourceClaim]) -> AllocatedState | None:
-        """What claims have of the pools of a node, and *further* ones that are not written yet; None: not known."""
-        holders = self.holders_on(node)
-        return None if holders is None else AllocatedState([*holders, *further], self.rules)
 
     def claims_on(self, name: str) -> NodeClaims | None:
         """What decides about devices to come, the same object while its version is the same; None: not known.

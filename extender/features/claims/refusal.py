@@ -35,29 +35,31 @@ def _broken(demand: Demand, kubelet: Kubelet, request: PodRequest, outcome: Outc
     return None if broken is None else RefusalReason.DEMAND_CLAIM
 
 
-class Foretold(NamedTuple):
-    """A node that will not do. `is_certain`: whatever kube-scheduler allocates there of what is possible."""
+class PredictedRefusal(NamedTuple):
+    """Why predicted devices break a demand. `is_certain`: every allocation that is possible on the node breaks it."""
 
     reason: RefusalReason
     is_certain: bool
 
     @classmethod
-    def of(cls, reasons: Sequence[RefusalReason | None]) -> "Foretold | None":
+    def of(cls, reasons: Sequence[RefusalReason | None]) -> "PredictedRefusal | None":
         """From the reason against each possible allocation. None: there is none."""
         broken = [reason for reason in reasons if reason is not None]
         return cls(broken[0], len(broken) == len(reasons)) if broken else None
 
 
-def foretold_by_claims(
+def predicted_refusals(
     pod: Pod, names: Sequence[str], classes: Sequence[NodeClass], forecast: CallForecast, limits: SearchLimits
-) -> dict[str, Foretold]:
+) -> dict[str, PredictedRefusal]:
     """The nodes where the devices that the pod will get break its demand, or may break it."""
     known: dict[object, RefusalReason | None] = {}
 
     def judge(i: int, devices: Sequence[DynamicDevice]) -> RefusalReason | None:
         return _refusal_with(pod, classes[i], known, devices)
 
-    found = forecast.judged(names, [each.id for each in classes], NodeJudge("demand", judge, Foretold.of), limits)
+    found = forecast.judged(
+        names, [each.id for each in classes], NodeJudge("demand", judge, PredictedRefusal.of), limits
+    )
     broken = {name: each for name, each in zip(names, found, strict=True) if each is not None}
     return {
         name: each._replace(is_certain=False) if each.is_certain and forecast.is_open(name) else each

@@ -29,7 +29,7 @@ from extender.features.claims.forecast import (
 )
 from extender.features.claims.objects import RELEASE_SECONDS, ClaimObjects
 from extender.features.claims.questions import QuestionForecast
-from extender.questions.node_context import NodeContext
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.replay.pod import Pod
 from extender.wire.dra_scenarios import DraWorld, scenario_from_json
 
@@ -339,6 +339,28 @@ def test_only_nodes_that_have_changed_are_searched_again(monkeypatch: pytest.Mon
     assert ask(3) == ["node-3"]
     put(forecasts.objects, {"metadata": {"name": "gpu"}, "spec": {}})
     assert len(ask(4)) == len(nodes)
+
+
+def test_another_thread_may_empty_what_is_kept_of_a_node() -> None:
+    gpu = {"metadata": {"name": "gpu"}, "spec": {}}
+    forecasts, _, _ = forecasts_with(slice_of("n0", Random(1)), gpu, claim_of("c", 0))
+    pod = Pod(uid="u", name="p", namespace="n", containers=(), claims=("n/c",))
+    judge, limits = NodeJudge("", lambda _, devices: len(devices), len), SearchLimits(lambda _: NOTHING_KNOWN, bool)
+    call = forecasts.call(pod)
+    assert call is not None
+    before = call.judged(["n0"], [0], judge, limits)
+    (known,) = forecasts.nodes.values()
+    known.answers, known.judged = Emptied(), Emptied()
+    call = forecasts.call(pod)
+    assert call is not None
+    assert call.judged(["n0"], [1], judge, limits) == before != [None]
+
+
+class Emptied(dict[Any, Any]):
+    """Another thread empties it after each change."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        """Keep nothing."""
 
 
 def test_a_worker_process_predicts_the_same() -> None:
