@@ -102,13 +102,14 @@ export function ranges(text) {
  * @param {(Child | Child[] | {num: Child})[][]} rows
  */
 export function table(caption, heads, rows) {
-  const frame = h("div", { class: "scroll-x", role: "group", "aria-label": caption },
+  const frame = h("div", { class: "scroll-x", role: "group", "aria-label": caption, tabindex: "0" },
     h("table", {},
       h("caption", { class: "sr" }, caption),
       h("thead", {}, h("tr", {}, heads.map((head) => cell("th", head, { scope: "col" })))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((each) => cell("td", each)))))));
-  // In the tab order only if there is something to scroll.
-  new ResizeObserver(() => { frame.tabIndex = frame.scrollWidth > frame.clientWidth ? 0 : -1; }).observe(frame);
+  // In the tab order until it is known that there is nothing to scroll. The table can grow in a frame that does not.
+  const sizes = new ResizeObserver(() => { frame.tabIndex = frame.scrollWidth > frame.clientWidth ? 0 : -1; });
+  for (const each of [frame, .../** @type {Iterable<Element>} */ (frame.children)]) sizes.observe(each);
   return frame;
 }
 
