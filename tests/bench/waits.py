@@ -1,12 +1,13 @@
 """How long pods wait, by strategy and size, in clusters where pods come and end: `python -m tests.bench.waits`.
 
-    python -m tests.bench.waits [--kind GPU] [--load 0.85] [--seeds 4] [--pods 800] [--sizes]
+    python -m tests.bench.waits [--kind GPU] [--load 0.85] [--seeds 4] [--pods 800]
 
 Time is simulated; admissions are those of the replayed kubelet. The same pods come under every strategy. A pod that no
 node takes waits until another one ends. kube-scheduler's own score (least allocated, balanced) counts with the weight
 that the manifests give the extender. `kube-scheduler`: it alone places pods by the totals of nodes; what a kubelet then
-refuses comes again after the back-off of a Job. `wait`: mean hours of the pods of the largest size, which a single NUMA
-node just serves, with those of all pods behind it. `use`: how much of the scarcest resource is in use.
+refuses comes again after the back-off of a Job. `bound`: one node with one NUMA node has the resources of all, so that
+nothing is fragmented; pods are placed by totals. `wait`: mean hours of the pods of the largest size, which a single
+NUMA node just serves, with those of all pods behind it. `use`: how much of the scarcest resource is in use.
 """
 
 import heapq
