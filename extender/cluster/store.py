@@ -1,7 +1,7 @@
 """All nodes in memory: the last report of each, the events since then, and its class.
 
 Rules of this file
-- Synchronous and without locks: only the event loop's thread calls it, so every snapshot is consistent.
+- Synchronous and without locks: only the event loop's thread calls it, so what a call reads is of one moment.
 - No clock: the time of each call is an argument, in seconds of one monotonic clock. Only `expire` applies timeouts; a
   read returns what follows as of the last `expire` or change.
 - An older report never replaces a newer one. A report that is refused changes nothing.
@@ -14,6 +14,7 @@ from functools import partial
 from math import inf
 from typing import Final
 
+from extender.cluster.class_index import ClassIndex, FiledNodes, NodeView
 from extender.cluster.events import PodAssumed, PodEvent, SettledPod, Watching, ignore
 from extender.cluster.ledger import NO_PODS
 from extender.cluster.liveness import Deadlines, NodeObjects, Restarts
@@ -28,7 +29,6 @@ from extender.cluster.node import (
 from extender.cluster.node_class import UNKNOWN, NodeClass
 from extender.cluster.node_projection import Allowance, LateProjection
 from extender.cluster.pod_tracker import PodTracker, Timeouts
-from extender.cluster.snapshot import ClassIndex, ClusterSnapshot, FiledNodes, NodeView
 from extender.cluster.steps import LOOP_STEPS, LOOP_STEPS_OF_ALL
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
 from extender.kubelet.budget import Shared
@@ -110,11 +110,6 @@ class NodeStore:
         """The class of each name as of the last `expire`, in order; `UNKNOWN` or `AWAITED` for names never reported."""
         self._file_all()
         return [self._nodes.index[name] for name in names]
-
-    def snapshot(self) -> ClusterSnapshot:
-        """The class of every node as of the last `expire`. Cost: see `ClassIndex`."""
-        self._file_all()
-        return self._nodes.index.snapshot()
 
     @property
     def index(self) -> ClassIndex:

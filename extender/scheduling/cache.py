@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extender.bounded import BoundedMap
+from extender.cluster.class_index import Classes
 from extender.cluster.node_class import NodeClass
-from extender.cluster.snapshot import ClusterSnapshot
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
@@ -153,15 +153,15 @@ class Column:
 class NodeAnswers:
     """The judgements of the nodes of one request.
 
-    `names`: those of the request; all else is in their order. `snapshot`: the classes that were judged; the nodes are
-    at `slots` in it. `codes`: each node's judgement, as a position in `kinds`.
+    `names`: those of the request; all else is in their order. `classes`: those that were judged. `codes`: each node's
+    judgement, as a position in `kinds`. `version`: that of the index of all classes when the request came.
     """
 
     names: Sequence[str]
-    snapshot: ClusterSnapshot
-    slots: Int64s
+    classes: Classes
     codes: Int64s
     kinds: Kinds
+    version: int
 
     def names_at(self, positions: Int64s) -> list[str]:
         """The names of nodes by their positions."""

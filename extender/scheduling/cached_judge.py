@@ -14,8 +14,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from extender.bounded import BoundedMap
+from extender.cluster.class_index import Classes
 from extender.cluster.node_class import NodeClass
-from extender.cluster.snapshot import ClusterSnapshot
 from extender.cluster.store import NodeStore
 from extender.kubelet.budget import Budget
 from extender.kubelet.rules import NEWEST_MINOR, Rules
@@ -206,37 +206,38 @@ class CachedJudge:
             NotReadyError: see `answer_all`.
         """
         self._cluster.expire(now)
-        snapshot, index, column = self._cluster.snapshot(), self._cluster.index, self.cache.column(entry)
-        slots = index.names.slots_of(names)
-        codes = await self._judged(entry, column, snapshot, slots, deadline)
-        return NodeAnswers(names=names, snapshot=snapshot, slots=slots, codes=codes, kinds=column.kinds)
+        index, column = self._cluster.index, self.cache.column(entry)
+        slots, version = index.names.slots_of(names), index.version
+        classes: Classes = index.classes[slots]
+        codes = await self._judged(entry, column, classes, slots, deadline)
+        return NodeAnswers(names=names, classes=classes, codes=codes, kinds=column.kinds, version=version)
 
     async def _judged(
         self,
         entry: ShapeJudgements,
         column: Column,
-        snapshot: ClusterSnapshot,
+        classes: Classes,
         slots: Int64s,
         deadline: float | None,
     ) -> Int64s:
-        """The code of the judgement of each of the nodes at *slots*."""
+        """The code of the judgement of each of the nodes, which have these *classes* and *slots*."""
         ids, size = self._cluster.index.ids[slots], len(self._cluster.index.ids)
         held = entry.judgements
         codes = column.codes(slots, ids, size, held)
         missing = np.flatnonzero(codes == UNJUDGED)
         is_new = len(missing) == len(slots)
         if len(missing) >= (MAX_AT_ONCE + 1 if is_new else WORTH):
-            await self._judge_alike(entry, column, snapshot, slots[missing], deadline)
+            await self._judge_alike(entry, column, classes[missing], slots[missing], deadline)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
             missing = np.flatnonzero(codes == UNJUDGED)
         answered: Judgements = {}
         if len(missing):
-            classes = dict.fromkeys(snapshot.at(slots[missing])).keys()
-            are_few = len(classes) <= MAX_AT_ONCE and not is_new
-            if not (are_few and self.answer_at_once(entry, classes)):
+            left = dict.fromkeys(classes[missing].tolist()).keys()
+            are_few = len(left) <= MAX_AT_ONCE and not is_new
+            if not (are_few and self.answer_at_once(entry, left)):
                 known = map(column.kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
                 is_any_feasible = any(each.refusal is None for each in known)
-                answered = await self.answer_all(entry, classes, deadline, is_any_feasible=is_any_feasible)
+                answered = await self.answer_all(entry, left, deadline, is_any_feasible=is_any_feasible)
             codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
         late = np.flatnonzero(codes == UNJUDGED)
         if len(late):  # the entry may have forgotten classes of this request: `held` has them
@@ -248,20 +249,20 @@ class CachedJudge:
         self,
         entry: ShapeJudgements,
         column: Column,
-        snapshot: ClusterSnapshot,
+        classes: Classes,
         slots: Int64s,
         deadline: float | None,
     ) -> None:
         """Judge one node of each set of nodes that are alike for the pod, and store its judgement for all of them.
 
-        *slots*: where the nodes without a judgement are.
+        *classes*, *slots*: those of the nodes without a judgement.
         """
         index = self._cluster.index
         ids, places = index.ids[slots], index.places[slots]
         found = list(alike(self._cluster.classes.free, entry.shape, places))
         if not found:
             return
-        firsts = snapshot.at(slots[[each.members[0] for each in found]])
+        firsts: list[NodeClass] = classes[[each.members[0] for each in found]].tolist()
         if not (len(firsts) <= MAX_AT_ONCE and self.answer_at_once(entry, firsts)):
             await self.answer(entry, firsts, deadline, is_any_feasible=True)  # the others come next
         judged: dict[int, Judgement] = {}

@@ -1,7 +1,7 @@
 """The filter verb: which of the candidates are feasible for a pod.
 
 Rules of this file
-- The event loop takes one snapshot of the cluster. Missing judgements are replayed off the loop.
+- A call takes the classes of its nodes once. Missing judgements are replayed off the loop.
 - Then each objector may take nodes away, in the order of the list; see `objections`.
 - Filter has its own deadline, so that kube-scheduler always receives the reason. Judgements made until then are kept.
 """

@@ -57,12 +57,12 @@ def test_watched_pods_that_a_report_shows_take_little_memory() -> None:
     for i, node in enumerate(nodes):
         body = orjson.dumps({**report_of(node), "node_name": f"n{i}"})
         store.observe(observation_of(read_report(body, known=store.kubelet_with), body), 0.0)
-    store.snapshot()
+    store.classes_of(())
     pods = [(f"n{i}", pod_from_json(pod)) for i, node in enumerate(nodes) for pod in node.pods]
     tracemalloc.start()
     for name, pod in pods:
         store.apply(PodSeen(name, pod, started=True), now=1.0)
-    store.snapshot()
+    store.classes_of(())
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert store.pods_in_flight == 0

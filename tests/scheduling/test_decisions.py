@@ -4,78 +4,63 @@ import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
+from weakref import WeakSet
 
-import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from extender.cluster.class_index import ClassIndex
 from extender.cluster.node_class import UNKNOWN, NodeClass
-from extender.cluster.snapshot import PART, ClassIndex, ClusterSnapshot
-from extender.scheduling.records.decisions import SLOTS_PER_CANDIDATE, Call, DecisionLog, call_about
+from extender.scheduling.records.decisions import Call, DecisionLog, call_about
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs
 from tests.reports import pod_of
 
-PARTS = 4
+NODES = 1000
 POD = pod_from_json(pod_of(2))
 
 
 class World:
-    """`PARTS` parts of nodes that change their classes, and a log of calls. *max_calls*: of the log."""
+    """Nodes that change their classes, and a log of calls. *max_calls*: of the log."""
 
     def __init__(self, max_calls: int = 100) -> None:
         self.index, self.ids = ClassIndex(), count(1)
         self.log = DecisionLog(max_calls=max_calls)
-        self.calls: list[tuple[str, list[NodeClass]]] = []
-        for slot in range(PARTS * PART):
+        self.calls: list[tuple[str, list[int]]] = []
+        self.all: WeakSet[NodeClass] = WeakSet()
+        for slot in range(NODES):
             self.change(slot)
 
     def change(self, slot: int) -> None:
-        self.index.put(f"n{slot}", replace(UNKNOWN, id=next(self.ids)))
+        node_class = replace(UNKNOWN, id=next(self.ids))
+        self.all.add(node_class)
+        self.index.put(f"n{slot}", node_class)
 
-    def note(self, slots: Sequence[int]) -> Call:
-        """The record of a call about these nodes."""
-        snapshot, at, pod = self.index.snapshot(), np.array(slots, np.int64), replace(POD, uid=f"u{next(self.ids)}")
-        self.calls.append((pod.uid, snapshot.at(at)))
-        self.log.note(Call("filter", pod, b"[]", len(slots), 0.0, seen=snapshot, slots=at))
-        return self.log.of_pod(pod.uid)[0]
+    def note(self, slots: Sequence[int]) -> None:
+        """Record a call about these nodes."""
+        pod, seen = replace(POD, uid=f"u{next(self.ids)}"), self.index.classes[list(slots)]
+        self.calls.append((pod.uid, [each.id for each in seen]))
+        self.log.note(Call("filter", pod, b"[]", len(slots), 0.0, classes=seen))
 
-    def remembered(self) -> list[Call]:
-        """The calls that are still recorded, after a check that each tells what was seen then."""
-        found = []
-        for uid, classes in self.calls:
+    def remembered(self) -> set[int]:
+        """The class ids of the calls that are still recorded, after a check that each tells what was seen then."""
+        found = set()
+        for uid, ids in self.calls:
             for call in self.log.of_pod(uid):
-                assert call.classes == classes
-                found.append(call)
+                assert call.classes is not None
+                assert [each.id for each in call.classes] == ids
+                found |= {*ids}
         return found
 
 
-def test_a_call_about_a_few_nodes_keeps_the_snapshot_if_little_of_it_is_new() -> None:
-    world = World()
-    few, many = range(PART // 2), range(PARTS * PART // 2)
-
-    assert not isinstance(world.note(few).seen, ClusterSnapshot)  # no snapshot is kept yet
-    whole = world.note(many)
-    assert whole.seen is world.index.snapshot()
-    assert world.note([5]).seen is whole.seen  # nothing has changed
-
-    world.change(3)
-    assert world.note(few).seen is world.index.snapshot()  # one part is new
-    for part in range(PARTS):
-        world.change(part * PART)
-    assert not isinstance(world.note(few).seen, ClusterSnapshot)  # all of them are
-    assert len(world.remembered()) == len(world.calls)
+_changed = st.sampled_from([(), (1,), range(NODES)])
+_step = st.tuples(_changed, st.sampled_from([1, NODES // 4, NODES]))
 
 
-ALL_PARTS = range(0, PARTS * PART, PART)
-_changed = st.sampled_from([(), (1,), ALL_PARTS])
-_step = st.tuples(_changed, st.sampled_from([1, PART // 4, PARTS * PART]))
-
-
-@settings(max_examples=40, deadline=None)
-@example([((1,), PARTS * PART)] * 4 + [(ALL_PARTS, 1)] * 6, 4)
-@given(st.lists(_step, max_size=15), st.integers(1, 4))
-def test_kept_snapshots_are_no_larger_than_the_calls_together_and_two_whole_ones(
+@settings(max_examples=20, deadline=None)
+@example([((1,), NODES)] * 4 + [(range(NODES), 1)] * 6, 4)
+@given(st.lists(_step, max_size=10), st.integers(1, 4))
+def test_a_call_tells_what_was_seen_and_keeps_the_classes_of_its_candidates_alone(
     steps: Sequence[tuple[Sequence[int], int]], max_calls: int
 ) -> None:
     world = World(max_calls)
@@ -83,9 +68,11 @@ def test_kept_snapshots_are_no_larger_than_the_calls_together_and_two_whole_ones
         for slot in changed:
             world.change(slot)
         world.note(range(asked))
-        calls = world.remembered()
-        parts = {id(part) for call in calls if isinstance(call.seen, ClusterSnapshot) for part in call.seen.parts}
-        assert len(parts) * PART <= 2 * PARTS * PART + SLOTS_PER_CANDIDATE * sum(call.count for call in calls)
+        alive = {each.id for each in world.all}
+        assert alive == world.remembered() | {*world.index.ids[world.index.names.slots_of(_NAMES)].tolist()}
+
+
+_NAMES = [f"n{slot}" for slot in range(NODES)]
 
 
 def test_calls_for_one_namespace_displace_none_for_others() -> None:

@@ -116,7 +116,7 @@ class ClaimCheck(Objector):
             return {}
         limits = SearchLimits(self._surroundings, time_limit(self._clock, self._clock() + FORECAST_SECONDS))
         some, index = names[:MAX_SEARCHED], self._cluster.index
-        classes = index.snapshot().at(index.names.slots_of(some))
+        classes = index.classes[index.names.slots_of(some)].tolist()
         return await self._offload(predicted_refusals, pod, some, classes, forecast, limits)
 
     def _with_cpu_nodes(self, pod: Pod, filtered: Filtered) -> Filtered:

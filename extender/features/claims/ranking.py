@@ -62,7 +62,7 @@ class ClaimRanking(Objector):
         pod, answers = call.args.pod, call.answers
         if not pod.has_claims:
             return None
-        classes = answers.snapshot.at(answers.slots)
+        classes: Sequence[NodeClass] = answers.classes.tolist()
         alignments = await self._alignments(pod, call.entry, answers.names, classes)
         ranked = np.array([can_be_ranked(each) for each in answers.kinds.judgements], np.bool_)
         return ranked_by_claims(scores, alignments, ranked[answers.codes])

@@ -193,7 +193,7 @@ class Gangs(Objector):
         if not record.is_open and not groups.may_hold(record):
             return refuse_all(filtered, RefusalReason.GROUP_TURN.text)
         asked = wanted_of(record, uid, wanted, groups.templates.of(group), self._judge.is_aligned)
-        inputs = args.pod.whole_shape, asked.shapes, answers.snapshot, hash(frozenset(answers.names))
+        inputs = args.pod.whole_shape, asked.shapes, answers.version, hash(frozenset(answers.names))
         is_resting = now < self._resting.get(record.key[1], now) and not record.is_open
         if is_resting and record.unfit is None:
             return refuse_all(filtered, RefusalReason.GROUP_REST.text)

@@ -150,7 +150,7 @@ class PodEvents(LeaderTask):
 
 def message_about(call: Call, left_out: Collection[str] | None) -> tuple[str, Advice | None]:
     """Why every candidate was refused, and requests that fit on one that is not *left_out*; None: on none of them."""
-    names, classes = call.names, call.classes or ()
+    names, classes = call.names, () if call.classes is None else call.classes.tolist()
     reasons = Counter(each.refusal for each in call.instead.values())
     nodes: dict[NodeClass, tuple[str, Judgement]] = {}
     for name, node_class, judgement in zip(names, classes, call.judgements, strict=bool(classes)):

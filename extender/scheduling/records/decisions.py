@@ -1,8 +1,8 @@
 """The last scheduling calls, with what decided their results; bounded.
 
 Rules of this file
-- Noting a call costs little: it keeps the snapshot and the different judgements of the answer, and the names packed
-  into one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
+- Noting a call costs little: it keeps the classes and the different judgements of the answer, and the names packed into
+  one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
 - Bounded by the number of calls and of candidates in all calls. A pod counts as one candidate for each `NAME_BYTES` of
   its size. When the log is full, the namespace with the most calls loses its oldest one, so it cannot displace those of
   others.
@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
-from weakref import ref
 
 import msgspec
 import numpy as np
@@ -24,10 +23,10 @@ import orjson
 from numpy.typing import NDArray
 
 from extender.bounded import Shares
+from extender.cluster.class_index import Classes
 from extender.cluster.node_class import NodeClass, RetiredClasses
-from extender.cluster.snapshot import ClusterSnapshot
 from extender.replay.pod import Pod
-from extender.scheduling.cache import Int64s, NodeAnswers
+from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.scheduler import SchedulerArgs
@@ -37,9 +36,6 @@ VERBS: Final = ("filter", "prioritize")
 MAX_CALLS: Final = 5000
 MAX_NAMES: Final = 400_000
 """Candidates held over all calls: 80 calls about 5,000 nodes each, with names of 30 characters about 16 MB."""
-
-SLOTS_PER_CANDIDATE: Final = 2
-"""How many slots of snapshots are kept for each candidate of a call."""
 
 NAME_BYTES: Final = 40
 MAX_RETIRED_BYTES: Final = 16 << 20
@@ -52,13 +48,13 @@ STRIPPED_AT_ONCE: Final = 20_000
 class Call:
     """One call about `count` nodes.
 
-    `packed_names`: the candidates, in the order of the request, as JSON. `seen`: the snapshot of that moment, in which
-    the candidates are at `slots`, or their classes in the same order; None: the pod requests nothing that any node
-    aligns, and all of them passed. `different`: the different judgements of their classes; each candidate's is at
-    `positions` in it. `instead`: judgements by name of candidates that did not get that of their class. `is_refused`:
-    filter refused every candidate. `given`: the scores, one byte each, where they do not follow from the judgements;
-    empty if they do. `place`: the only node that was offered of those that passed, because the pod has its place in a
-    group there; "": all were. `is_bare`: the classes of the call have lost kubelets and states.
+    `packed_names`: the candidates, in the order of the request, as JSON. `classes`: their classes, in the same order;
+    None: the pod requests nothing that any node aligns, and all of them passed. `different`: the different judgements
+    of their classes; each candidate's is at `positions` in it. `instead`: judgements by name of candidates that did not
+    get that of their class. `is_refused`: filter refused every candidate. `given`: the scores, one byte each, where
+    they do not follow from the judgements; empty if they do. `place`: the only node that was offered of those that
+    passed, because the pod has its place in a group there; "": all were. `is_bare`: the classes of the call have lost
+    kubelets and states.
     """
 
     verb: str
@@ -66,10 +62,9 @@ class Call:
     packed_names: bytes
     count: int
     at: float
-    seen: ClusterSnapshot | Sequence[NodeClass] | None = None
+    classes: Classes | None = field(default=None, repr=False, compare=False)
     different: Sequence[Judgement] = ()
     positions: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32), repr=False, compare=False)
-    slots: Int64s = field(default_factory=lambda: np.zeros(0, np.int64), repr=False, compare=False)
     instead: Mapping[str, Judgement] = field(default_factory=dict)
     is_refused: bool = False
     given: bytes = b""
@@ -83,19 +78,14 @@ class Call:
         return names
 
     @property
-    def classes(self) -> Sequence[NodeClass] | None:
-        """The classes of the candidates, in the order of `names`; None if `seen` is None."""
-        return self.seen.at(self.slots) if isinstance(self.seen, ClusterSnapshot) else self.seen
-
-    @property
     def judgements(self) -> list[Judgement]:
-        """The judgement of the class of each candidate, in the order of `names`; empty if `seen` is None."""
+        """The judgement of the class of each candidate, in the order of `names`; empty if `classes` is None."""
         return [self.different[position] for position in self.positions.tolist()]
 
     def by_judgement(self) -> dict[Judgement, list[str]]:
-        """The names that got each judgement; empty if `seen` is None."""
+        """The names that got each judgement; empty if `classes` is None."""
         groups: dict[Judgement, list[str]] = {}
-        for name, judgement in zip(self.names, self.judgements, strict=self.seen is not None):
+        for name, judgement in zip(self.names, self.judgements, strict=self.classes is not None):
             groups.setdefault(self.instead.get(name, judgement), []).append(name)
         return groups
 
@@ -105,14 +95,13 @@ class Call:
 
     def scores(self) -> list[tuple[str, int]]:
         """Name and score of each candidate, in the order of `names`, as prioritize returned them."""
-        if self.seen is None:
+        if self.classes is None:
             return [(name, MAX_SCORE) for name in self.names]
         return list(zip(self.names, self.given or score_nodes(self.judgements), strict=True))
 
     def class_of(self, name: str) -> NodeClass | None:
         """The class of a candidate; None if *name* was no candidate, or nothing was judged."""
-        classes = self.classes
-        return None if classes is None else dict(zip(self.names, classes, strict=True)).get(name)
+        return None if self.classes is None else dict(zip(self.names, self.classes, strict=True)).get(name)
 
 
 def call_about(
@@ -137,8 +126,7 @@ def call_about(
         packed,
         len(names),
         at,
-        seen=answers.snapshot,
-        slots=answers.slots,
+        classes=answers.classes,
         different=different,
         positions=positions,
         instead=instead,
@@ -165,10 +153,6 @@ class DecisionLog:
         """The last call of each verb for each pod, by its UID and the verb; the oldest first."""
         self._shares: Final = Shares()
         """Candidates by namespace of the pod."""
-        self._kept: ref[ClusterSnapshot] | None = None
-        """The last snapshot that a call kept. It is dropped with the calls that keep it."""
-        self._room = 0
-        """How many more slots of snapshots may be kept."""
         self.forgotten = 0
         """Calls that were dropped, beside those that a later call for the same pod replaced."""
 
@@ -178,8 +162,6 @@ class DecisionLog:
 
     def note(self, call: Call) -> None:
         """Record a call, in place of the last one of the same verb for the same pod."""
-        if isinstance(call.seen, ClusterSnapshot):
-            call = self._sparing(call, call.seen)
         key, calls = (call.pod.uid, call.verb), self._calls
         if key in calls:
             self._drop(key)
@@ -199,25 +181,8 @@ class DecisionLog:
         for key, call in self._calls.items():
             if left > 0 and not call.is_bare and call.classes is not None:
                 left -= 1 + call.count
-                seen = tuple(bare.setdefault(each.id, NodeClass(id=each.id)) for each in call.classes)
-                self._calls[key] = replace(call, seen=seen, is_bare=True)
-
-    def _sparing(self, call: Call, snapshot: ClusterSnapshot) -> Call:
-        """The call with its snapshot; with the classes of its candidates alone if the snapshot would keep much more.
-
-        Snapshots share the parts in which no node has changed. The snapshots of all calls together have no more slots
-        than two whole ones, and `SLOTS_PER_CANDIDATE` for each candidate.
-        """
-        last = None if self._kept is None else self._kept()
-        if snapshot is last:
-            return call
-        added = snapshot.slots_beyond(last)
-        self._room = min(self._room + SLOTS_PER_CANDIDATE * call.count, snapshot.slots_beyond(None))
-        if added > self._room:
-            return replace(call, seen=snapshot.at(call.slots))
-        self._room -= added
-        self._kept = ref(snapshot)
-        return call
+                classes = [bare.setdefault(each.id, NodeClass(id=each.id)) for each in call.classes]
+                self._calls[key] = replace(call, classes=np.array(classes, np.object_), is_bare=True)
 
     def _drop(self, key: tuple[str, str]) -> None:
         call = self._calls.pop(key)

@@ -1,20 +1,19 @@
-"""The class of each node: an index that changes, and immutable snapshots of it.
+"""The class of each node by its name, and by its number (slot) in arrays.
 
 Rules of this file
-- Each node name has a number (slot), for arrays by node. It belongs to the name until the name is removed; then it is
-  used again. Slot `NO_SLOT` (-1) is the last element of every such array: it stands for all names that no node has.
-- A snapshot never changes. All readers share one snapshot until a node changes its class. The next one copies only the
-  parts of `PART` slots that have changed.
+- Each node name has a slot. It belongs to the name until the name is removed; then it is used again. Slot `NO_SLOT`
+  (-1) is the last element of every array: it stands for all names that no node has.
+- A call takes the classes of its nodes out of the array once, and judges these. A class is immutable, so the call sees
+  one moment, whatever changes while it waits.
 - The class of a node is computed at the first read after the node has changed. The result is the same as if it had been
   computed at once. The index of classes mirrors the records at every read.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from itertools import chain, repeat
-from operator import is_
-from typing import Final, NamedTuple
+from itertools import repeat
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,13 @@ from extender.cluster.node_class import AWAITED, UNKNOWN, ClassTable, NodeClass
 from extender.replay.possible_states import PossibleStates
 
 NO_SLOT: Final = -1
+_NO_CLASS: Final = np.iinfo(np.int64).min
+"""The class id of a slot that no node has."""
+_FIRST_SLOTS: Final = 256
 
 Int64s = NDArray[np.int64]
+Classes = NDArray[np.object_]
+"""Classes of nodes, one `NodeClass` each."""
 
 
 class NameTable:
@@ -66,113 +70,54 @@ class NameTable:
         return slot
 
 
-PART: Final = 256
-_NO_CLASS: Final = np.iinfo(np.int64).min
-"""The class id of a slot that no node has."""
-
-
-class ClusterSnapshot:
-    """The class of each of `count` nodes at one moment. `unknown`: the class of all names that no node has.
-
-    `parts`: the class by slot, in parts of `PART` slots. Snapshots share the parts in which no node has changed.
-    """
-
-    __slots__ = ("__weakref__", "count", "parts", "unknown")
-
-    def __init__(self, parts: tuple[Sequence[NodeClass], ...], unknown: NodeClass, count: int) -> None:
-        self.parts: Final = parts
-        self.unknown: Final = unknown
-        self.count: Final = count
-
-    def at(self, slots: Int64s) -> list[NodeClass]:
-        """The class at each slot, in order; slots are those of the moment of the snapshot."""
-        if len(slots) * 4 < self.count:
-            parts, unknown = self.parts, self.unknown
-            return [unknown if slot < 0 else parts[slot // PART][slot % PART] for slot in slots.tolist()]
-        classes = list(chain.from_iterable(self.parts))
-        classes.append(self.unknown)
-        return list(map(classes.__getitem__, slots.tolist()))
-
-    def slots_beyond(self, other: "ClusterSnapshot | None") -> int:
-        """How many slots are in parts that *other* does not have: what it takes to keep this snapshot beside it."""
-        shared = 0 if other is None else sum(map(is_, self.parts, other.parts))
-        return (len(self.parts) - shared) * PART
-
-
 class ClassIndex:
-    """The class of each node now. *unknown*: class returned for names that no node has."""
+    """The class of each node now. *unknown*: class returned for names that no node has.
+
+    Arrays by slot, not to be kept or changed: `classes`; `ids`, those of the classes; `places`, those of the classes in
+    the table of free amounts. `version`: another one after each change.
+    """
 
     def __init__(self, unknown: NodeClass = UNKNOWN) -> None:
         self.names: Final = NameTable()
-        self._unknown = unknown
-        self._parts: list[list[NodeClass]] = []
-        self._shared: set[int] = set()
-        """Parts that a snapshot has too."""
-        self._ids: Int64s = np.full(1, unknown.id, np.int64)
-        self._places: Int64s = np.full(1, NO_PLACE, np.int64)
-        self._snapshot: ClusterSnapshot | None = None
+        self.version = 0
+        self.classes: Classes = np.full(1, unknown, np.object_)
+        self.ids: Int64s = np.full(1, unknown.id, np.int64)
+        self.places: Int64s = np.full(1, NO_PLACE, np.int64)
 
     def __getitem__(self, name: str) -> NodeClass:
-        slot = self.names.get(name)
-        return self._unknown if slot == NO_SLOT else self._parts[slot // PART][slot % PART]
-
-    @property
-    def ids(self) -> Int64s:
-        """The class id by slot; the last element is that of names that no node has. Do not keep or change it."""
-        return self._ids
-
-    @property
-    def places(self) -> Int64s:
-        """The place of the class in the table of free amounts, by slot, as of `ids`. Do not keep or change it."""
-        return self._places
+        found: NodeClass = self.classes[self.names.get(name)]
+        return found
 
     def put(self, name: str, node_class: NodeClass) -> NodeClass | None:
         """Set the class of a node. Returns its class before, None for a new node."""
         slot = self.names.get(name)
-        if slot == NO_SLOT:
-            slot, before = self.names.add(name), None
-        else:
-            before = self._parts[slot // PART][slot % PART]
+        before: NodeClass | None = None if slot == NO_SLOT else self.classes[slot]
         if before is not node_class:
-            self._set(slot, node_class, node_class.id)
+            self._set(self.names.add(name), node_class, node_class.id)
         return before
 
     def remove(self, name: str) -> NodeClass:
         """Remove a node. Returns its last class."""
         before = self[name]
-        self._set(self.names.remove(name), self._unknown, _NO_CLASS)
+        self._set(self.names.remove(name), self.classes[NO_SLOT], _NO_CLASS)
         return before
 
     def set_unknown(self, unknown: NodeClass) -> None:
         """Set the class returned for names that no node has."""
-        self._unknown, self._snapshot = unknown, None
-        self._ids[NO_SLOT] = unknown.id
-
-    def snapshot(self) -> ClusterSnapshot:
-        """The index as of now. Cost: a reference to each part, if anything has changed since the last call."""
-        if self._snapshot is None:
-            self._snapshot = ClusterSnapshot(tuple(self._parts), self._unknown, len(self.names))
-            self._shared.update(range(len(self._parts)))
-        return self._snapshot
+        self._set(NO_SLOT, unknown, unknown.id)
 
     def _set(self, slot: int, node_class: NodeClass, class_id: int) -> None:
-        """Set the class at a slot. A part that a snapshot has is copied first."""
-        self._snapshot = None
-        number = slot // PART
-        if number == len(self._parts):
-            self._parts.append([self._unknown] * PART)
-            if len(self._parts) * PART >= len(self._ids):
-                ids = np.full(2 * len(self._parts) * PART + 1, _NO_CLASS, np.int64)
-                ids[: len(self._ids) - 1], ids[NO_SLOT] = self._ids[:-1], self._unknown.id
-                self._ids = ids
-                places = np.full(len(ids), NO_PLACE, np.int64)
-                places[: len(self._places) - 1] = self._places[:-1]
-                self._places = places
-        elif number in self._shared:
-            self._parts[number] = self._parts[number].copy()
-        self._shared.discard(number)
-        self._parts[number][slot % PART] = node_class
-        self._ids[slot], self._places[slot] = class_id, node_class.place
+        self.version += 1
+        if slot >= len(self.ids) - 1:
+            more = max(_FIRST_SLOTS, len(self.ids))
+            self.classes = _longer(self.classes, more, self.classes[NO_SLOT])
+            self.ids, self.places = _longer(self.ids, more, _NO_CLASS), _longer(self.places, more, NO_PLACE)
+        self.classes[slot], self.ids[slot], self.places[slot] = node_class, class_id, node_class.place
+
+
+def _longer(values: NDArray[Any], more: int, fill: object) -> NDArray[Any]:
+    """The values with *more* elements before the last one, which stays the last."""
+    return np.concatenate([values[:-1], np.full(more, fill, values.dtype), values[-1:]])
 
 
 class NodeView(NamedTuple):

@@ -1,53 +1,46 @@
-"""Snapshots of the cluster, and the numbers of its nodes."""
+"""The index of the classes of nodes, and the numbers of nodes."""
 
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.cluster.class_index import NO_SLOT, ClassIndex, NameTable
 from extender.cluster.node_class import AWAITED, UNKNOWN, NodeClass
-from extender.cluster.snapshot import NO_SLOT, PART, ClassIndex, NameTable
 
 ONE, OTHER = (replace(UNKNOWN, id=i) for i in (1, 2))
 
 
 def _at(index: ClassIndex, *names: str) -> list[NodeClass]:
-    return index.snapshot().at(index.names.slots_of(names))
+    found: list[NodeClass] = index.classes[index.names.slots_of(names)].tolist()
+    return found
 
 
-def test_a_snapshot_never_changes() -> None:
+def test_what_a_call_took_out_of_the_index_never_changes() -> None:
     index = ClassIndex(AWAITED)
     index.put("a", ONE)
-    before, slots = index.snapshot(), index.names.slots_of(["b", "a"])
+    before = index.classes[index.names.slots_of(["b", "a"])]
 
     index.put("a", OTHER)
     index.put("b", ONE)
     index.set_unknown(UNKNOWN)
 
-    assert before.at(slots) == [AWAITED, ONE]
+    assert before.tolist() == [AWAITED, ONE]
     assert _at(index, "c", "b", "a") == [UNKNOWN, ONE, OTHER]
     assert index.names.get("c") == NO_SLOT
 
 
-def test_one_snapshot_is_shared_until_a_node_changes_its_class() -> None:
+def test_the_version_changes_with_each_change_and_with_nothing_else() -> None:
     index = ClassIndex()
     index.put("a", ONE)
-    snapshot = index.snapshot()
+    version = index.version
 
     assert index.put("a", ONE) is ONE
-    assert index.snapshot() is snapshot
-
-
-def test_a_snapshot_after_one_change_copies_the_part_of_one_node_only() -> None:
-    index = ClassIndex()
-    for i in range(5 * PART):
-        index.put(f"n{i}", ONE)
-    before = index.snapshot()
-
-    index.put("n7", OTHER)
-
-    parts = zip(before.parts, index.snapshot().parts, strict=True)
-    assert [one is other for one, other in parts] == [False, True, True, True, True]
+    assert index.version == version
+    index.put("a", OTHER)
+    index.remove("a")
+    index.set_unknown(AWAITED)
+    assert index.version == version + 3
 
 
 _names = st.text(st.characters(codec="ascii"), min_size=1, max_size=20)
@@ -68,7 +61,7 @@ def test_the_index_is_a_dictionary_of_classes_whatever_happens(names: list[str],
             assert index.remove(name) is expected.pop(name)
         slots = index.names.slots_of(names)
         classes = [expected.get(each, AWAITED) for each in names]
-        assert index.snapshot().at(slots) == classes == _at(index, *names)
+        assert classes == _at(index, *names) == [index[each] for each in names]
         assert index.ids[slots].tolist() == [each.id for each in classes]
 
 
