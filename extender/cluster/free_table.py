@@ -16,10 +16,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.kubelet.config import TopologyPolicy
+from extender.kubelet.config import Scope, TopologyPolicy
 from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.sets import iter_bits
 from extender.replay.alignment_demand import CPU
-from extender.replay.free_amounts import ANYWHERE, FreeAmounts, NodeHardware
+from extender.replay.free_amounts import ANYWHERE, FreeAmounts, layout_of
 from extender.replay.pod_steps import PodStep, PodSteps
 
 Int64s = NDArray[np.int64]
@@ -83,12 +84,20 @@ class RowGroup:
 
     def __init__(self, kubelet: Kubelet, amounts: FreeAmounts) -> None:
         self.kubelet: Final = kubelet
-        self.hardware: Final[NodeHardware] = amounts.hardware
+        self.devices: Final = amounts.devices
+        self._layout: Final = layout_of(kubelet)
+        self._has_whole_cores: Final = kubelet.cpu_options.full_pcpus_only
+        self._is_plain: Final = self._layout.is_sound and kubelet.policy is not TopologyPolicy.NONE
+        self._largest: Final = {each.resource: each.largest for each in amounts.devices}
+        """The largest request of CPUs and devices that one NUMA node can serve when it is empty, by resource."""
+        if kubelet.cpu_static:
+            sizes = [cpus.bit_count() for cpus in kubelet.machine.numa_cpus.values()]
+            self._largest[CPU] = max(sizes) if len(sizes) > 1 else sum(sizes) + (1 << 62)
         self._masks: Final = sorted({bit for rows in amounts.single.values() for bit, _ in rows or () if bit > 0})
         """The raw mask of each NUMA node that has a bit."""
         self._allocatable: Final = amounts.bytes.allocatable
         self._without_topology: Final = {
-            each.resource for each in amounts.hardware.devices if all(kind <= 0 for kind, _ in each.kinds)
+            each.resource for each in amounts.devices if all(kind <= 0 for kind, _ in each.kinds)
         }
         self._columns: Final[dict[str, _Columns | None]] = {}
         width = 0
@@ -99,7 +108,7 @@ class RowGroup:
             bits = [ANYWHERE if bit == ANYWHERE else 1 << self._masks.index(bit) for bit, _ in rows]
             self._columns[resource] = _Columns(slice(width, width + len(bits)), np.array(bits, np.int64))
             width += len(bits)
-        if self.hardware.whole_cores and (cpus := self._columns.get(CPU)) is not None:
+        if self._has_whole_cores and (cpus := self._columns.get(CPU)) is not None:
             self._columns[WHOLE_CORES] = _Columns(slice(width, width + len(cpus.bits)), cpus.bits)
             width += len(cpus.bits)
         self._rows: Final = _Rows(width + 1)
@@ -112,7 +121,7 @@ class RowGroup:
         """Store the amounts of one class; returns its row."""
         values = [amount for rows in amounts.single.values() for _, amount in rows or ()]
         if WHOLE_CORES in self._columns:
-            values += [cores * self.hardware.layout.cpus_per_core for cores in amounts.cpus.whole_cores]
+            values += [cores * self.kubelet.machine.cpus_per_core for cores in amounts.cpus.whole_cores]
         in_use = sum(1 << i for i, mask in enumerate(self._masks) if amounts.bytes.in_use & mask)
         return self._rows.add([*values, in_use])
 
@@ -134,13 +143,15 @@ class RowGroup:
 
     def merges(self, pod: PodSteps) -> int:
         """How many times `alike` goes through the rows."""
-        return len(pod.of(by_pod=self.hardware.by_pod) or ())
+        return len(self._steps(pod) or ())
+
+    def _steps(self, pod: PodSteps) -> tuple[PodStep, ...] | None:
+        return pod.of(by_pod=self.kubelet.scope is Scope.POD)
 
     def alike(self, rows: Int64s, pod: PodSteps) -> Int64s | None:
         """A key for each row, or `NO_KEY`; None: no row has a key. Only keys of one call can be compared."""
-        hardware, layout = self.hardware, self.hardware.layout
-        steps = pod.of(by_pod=hardware.by_pod)
-        if steps is None or not hardware.is_plain:
+        kubelet, steps = self.kubelet, self._steps(pod)
+        if steps is None or not self._is_plain:
             return None
         count, width = len(rows), len(self._masks)
         stored = self._rows.values[rows]
@@ -158,7 +169,7 @@ class RowGroup:
                     fits = fits_of[resource] = _fits(free, columns, wanted)
                     able &= fits
                     refused.add(fits)
-                elif resource in pod.memory_types and layout.memory_static:
+                elif resource in pod.memory_types and kubelet.memory_static:
                     return None
             has_wide_room = self._has_wide_room(free, in_use, step.memory)
             refused.add(has_wide_room.astype(np.int64))
@@ -168,9 +179,9 @@ class RowGroup:
             affinity = self._affinity(able)
             admitted.add(affinity)
             has_key &= able != 0
-            if hardware.whole_cores and step.cpus:
+            if self._has_whole_cores and step.cpus:
                 cores = self._columns.get(WHOLE_CORES)
-                if cores is None or not pod.takes_whole_cores(layout):
+                if cores is None or not pod.takes_whole_cores(kubelet.machine.cpus_per_core):
                     return None
                 has_key &= affinity & _fits(free, cores, pod.cpus) != 0
             if step.stays and position + 1 < len(steps):
@@ -187,10 +198,10 @@ class RowGroup:
         room. The refusal names a resource without such a NUMA node. Memory that no set of NUMA nodes can serve has no
         hint: the other resources choose the NUMA node, and the allocation fails there.
         """
-        hardware, policy = self.hardware, self.hardware.layout.policy
+        policy = self.kubelet.policy
         decided = np.ones(len(has_wide_room), np.bool_)
         is_restricted = policy is TopologyPolicy.RESTRICTED
-        may_widen = is_restricted and any(hardware.largest.get(name, size) < size for name, size in step.wanted)
+        may_widen = is_restricted and any(self._largest.get(name, size) < size for name, size in step.wanted)
         if may_widen or not (is_restricted or policy is TopologyPolicy.SINGLE_NUMA_NODE):
             return ~decided
         others, memory = np.full(len(decided), ANYWHERE, np.int64), np.full(len(decided), ANYWHERE, np.int64)
@@ -204,7 +215,7 @@ class RowGroup:
         if position or (is_restricted and not self._has_numa_node_for(step.memory)):
             decided &= memory != 0
             return decided
-        decided &= (memory != 0) | has_wide_room | ((others != ANYWHERE) & (not hardware.whole_cores))
+        decided &= (memory != 0) | has_wide_room | ((others != ANYWHERE) & (not self._has_whole_cores))
         return decided
 
     def _has_numa_node_for(self, memory: Mapping[str, int]) -> bool:
@@ -232,10 +243,13 @@ class RowGroup:
         return np.array([self._closest(value) for value in values.tolist()], np.int64)[places]
 
     def _closest(self, able: int) -> int:
+        """The first of them; with distances between NUMA nodes, the one closest to itself."""
         if able == ANYWHERE or able & (able - 1) == 0:  # also none
             return able
-        raw = sum(mask for i, mask in enumerate(self._masks) if able >> i & 1)
-        return 1 << self._masks.index(self.hardware.closest(raw))
+        if not self._layout.self_distances:
+            return able & -able
+        distance_of = dict(zip(self.kubelet.machine.numa_ids, self._layout.self_distances, strict=True))
+        return 1 << min(iter_bits(able), key=lambda i: (distance_of[self._masks[i].bit_length() - 1], i))
 
     def _take(self, free: Int64s, wanted: Sequence[tuple[str, int]], affinity: Int64s) -> None:
         for resource, amount in wanted:
@@ -377,4 +391,4 @@ def _columns_of(kubelet: Kubelet, amounts: FreeAmounts) -> tuple[object, ...] | 
             largest, bits = max(largest, amount), bits | max(0, bit)
     if largest >= _MAX_AMOUNT or bits.bit_count() > _MAX_BITS // 2:
         return None
-    return id(kubelet), amounts.hardware, tuple(columns), tuple(amounts.bytes.allocatable.items())
+    return id(kubelet), amounts.devices, tuple(columns), tuple(amounts.bytes.allocatable.items())

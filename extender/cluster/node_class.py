@@ -5,7 +5,7 @@ Rules of this file
   the same parts of them are known. What is computed for a class is valid for all of its nodes.
 - Nodes with the same set of possible states share a class.
 - A class id is never reused, so that cached values of a former class are never read.
-- Equal kubelets of one table are one object, with one layout: real nodes differ in their states more than in hardware.
+- Equal kubelets of one table are one object: real nodes differ in their states more than in hardware.
 - `NodeClass` compares by identity, because `ClassTable` creates one object for each class: a lookup costs one pointer
   hash.
 """
@@ -13,7 +13,7 @@ Rules of this file
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 from weakref import ref
 
 from extender.cluster.free_table import NO_PLACE, FreeTable
@@ -24,21 +24,10 @@ from extender.kubelet.verdict import Provider
 from extender.nri.counts import NriCounts
 from extender.replay.counts import Counts
 from extender.replay.creation import grant_count, policy_of
-from extender.replay.free_amounts import FreeAmounts, Layout, layout_of
+from extender.replay.free_amounts import FreeAmounts
 from extender.replay.possible_states import NO_STATES, PossibleStates
 
 NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
-
-
-class Traits(NamedTuple):
-    """What a judgement of a class reads besides the kubelet and the states; see `NodeClass`."""
-
-    hidden: frozenset[Provider]
-    stale: bool
-    score_only: bool
-    complete: bool
-    contradictory: bool
-    changing: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -61,27 +50,8 @@ class NodeClass:
     counts: Counts | None = None
     awaited: bool = False
     pools: NriCounts | None = None
-    layout: Layout | None = None
-    """The layout of `kubelet`; None if it is not computed yet."""
     place: int = field(default=NO_PLACE, init=False, repr=False)
     """In the table of free amounts; see `free_table`."""
-    _amounts: tuple[FreeAmounts, ...] | None = field(default=None, init=False, repr=False)
-
-    @property
-    def amounts(self) -> tuple[FreeAmounts, ...]:
-        """The free amounts of each of `states`; empty if no verdict is possible. A table computes them at once."""
-        if self._amounts is None:
-            object.__setattr__(self, "_amounts", self.computed_amounts())  # equal values, whichever thread is first
-        assert self._amounts is not None
-        return self._amounts
-
-    def computed_amounts(self) -> tuple[FreeAmounts, ...]:
-        """`amounts`, computed again."""
-        kubelet = self.kubelet
-        if kubelet is None:
-            return ()
-        layout = self.layout or layout_of(kubelet)
-        return tuple([FreeAmounts.of(kubelet, layout, state) for state in self.states])
 
     @property
     def states(self) -> tuple[ManagerState, ...]:
@@ -106,13 +76,6 @@ class NodeClass:
         return self.kubelet is not None and (self.kubelet.runtime is not None or Provider.RUNTIME in self.hidden)
 
     @property
-    def traits(self) -> Traits:
-        """What a judgement of the class reads besides the kubelet and the states."""
-        possible = self.possible
-        doubts = possible.contradictory, possible.changing
-        return Traits(self.hidden, self.stale, self.score_only, self.complete, *doubts)
-
-    @property
     def rules(self) -> Rules | None:
         """The rules of the kubelet; None if it is unknown."""
         if self.kubelet is not None:
@@ -127,15 +90,6 @@ UNKNOWN: Final = NodeClass(id=0)
 
 AWAITED: Final = NodeClass(id=-1, awaited=True)
 """Used instead of `UNKNOWN` while the service warms up: exporters report again with their next heartbeat."""
-
-
-@dataclass(slots=True)
-class _SharedKubelet:
-    """A kubelet that some classes have. `classes`: how many."""
-
-    kubelet: Kubelet
-    layout: Layout
-    classes: int = 0
 
 
 class RetiredClasses:
@@ -182,10 +136,10 @@ class ClassTable:
         self._classes: dict[object, NodeClass] = {}
         self._holders: dict[NodeClass, int] = {}
         self._keys: dict[NodeClass, object] = {}
-        self._kubelets: dict[object, _SharedKubelet] = {}
-        """By the identity of the kubelet."""
-        self._by_object: dict[int, _SharedKubelet] = {}
-        """Kubelets by the `id` of their object, because the identity of a kubelet takes long to compute."""
+        self._kubelets: dict[object, Kubelet] = {}
+        """One object of equal kubelets, by their identity."""
+        self._uses: Counter[int] = Counter()
+        """How many classes have each of these objects, by its `id`: an identity takes long to compute."""
         self._rules: Counter[Rules] = Counter()
         self._last_id = UNKNOWN.id
         self.free: Final = FreeTable()
@@ -220,33 +174,24 @@ class ClassTable:
         """The class of a node with these properties, for one more node. Pair each call with a `drop`."""
         if kubelet is None or not possible.states:
             return UNKNOWN if counts is None else self._hold_counts(counts, stale=stale)
-        shared = self._by_object.get(id(kubelet)) or self._shared(kubelet)
+        shared = kubelet if id(kubelet) in self._uses else self._kubelets.setdefault(kubelet.identity, kubelet)
         key = (id(shared), possible.key, hidden, stale, score_only, pools)
         found = self._classes.get(key)
         if found is None:
             self._last_id += 1
             found = NodeClass(
                 id=self._last_id,
-                kubelet=shared.kubelet,
+                kubelet=shared,
                 possible=possible,
                 hidden=hidden,
                 stale=stale,
                 score_only=score_only,
                 pools=pools,
-                layout=shared.layout,
             )
             self._add(key, found, kubelet.rules)
-            shared.classes += 1
+            self._uses[id(shared)] += 1
         self._holders[found] += 1
         return found
-
-    def _shared(self, kubelet: Kubelet) -> _SharedKubelet:
-        identity = kubelet.identity
-        shared = self._kubelets.get(identity)
-        if shared is None:
-            shared = self._kubelets[identity] = _SharedKubelet(kubelet, layout_of(kubelet))
-            self._by_object[id(kubelet)] = shared
-        return shared
 
     def _hold_counts(self, counts: Counts, *, stale: bool) -> NodeClass:
         key = (counts, stale)
@@ -264,10 +209,12 @@ class ClassTable:
         self._holders[node_class] = 0
         self._nri_count += node_class.has_nri
         self._rules[rules] += 1
-        amounts = node_class.amounts  # computed now, so that the next pod need not wait for all new classes
-        if node_class.kubelet is not None and not node_class.has_nri:
-            place = self.free.add(node_class.kubelet, amounts, node_class.traits)
-            object.__setattr__(node_class, "place", place)
+        kubelet, possible = node_class.kubelet, node_class.possible
+        if kubelet is not None and not node_class.has_nri:
+            amounts = [FreeAmounts.of(kubelet, state) for state in possible.states]
+            doubts = possible.complete, possible.contradictory, possible.changing
+            traits = node_class.hidden, node_class.stale, node_class.score_only, *doubts
+            object.__setattr__(node_class, "place", self.free.add(kubelet, amounts, traits))
 
     def drop(self, node_class: NodeClass) -> None:
         """Count one node less. The class is removed with its last node."""
@@ -290,8 +237,8 @@ class ClassTable:
 
     def _let_go(self, kubelet: Kubelet) -> bool:
         """Count one class less with this kubelet. Returns whether that was the last one."""
-        shared = self._by_object[id(kubelet)]
-        shared.classes -= 1
-        if not shared.classes:
-            del self._kubelets[kubelet.identity], self._by_object[id(kubelet)]
-        return not shared.classes
+        self._uses[id(kubelet)] -= 1
+        is_last = not self._uses[id(kubelet)]
+        if is_last:
+            del self._kubelets[kubelet.identity], self._uses[id(kubelet)]
+        return is_last

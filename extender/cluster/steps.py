@@ -29,7 +29,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
 from extender.kubelet.state import ManagerState
 from extender.replay.creation import grant_count, grants_of, init_phases
-from extender.replay.free_amounts import FreeAmounts, layout_of
+from extender.replay.free_amounts import FreeAmounts
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
 
@@ -200,7 +200,7 @@ class Steps:
 
     def amounts(self, kubelet: Kubelet, state: ManagerState) -> FreeAmounts:
         """As `FreeAmounts.of`."""
-        return self._once(state, "amounts", lambda: FreeAmounts.of(kubelet, layout_of(kubelet), state), STEP)
+        return self._once(state, "amounts", lambda: FreeAmounts.of(kubelet, state), STEP)
 
     def shape(self, pod: Pod, rules: Rules) -> object:
         """Equal for pods that the node treats in the same way."""

@@ -125,17 +125,17 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
             wanted.update((container.memory_bytes or {}) if kubelet.memory_static else {})
             reuses |= container.reusable
     states = given.initial_states(steps)
-    return all(_has_room(steps.amounts(kubelet, state), wanted, everywhere=reuses) for state in states)
+    return all(_has_room(kubelet, steps.amounts(kubelet, state), wanted, everywhere=reuses) for state in states)
 
 
-def _has_room(amounts: FreeAmounts, wanted: Mapping[str, int], *, everywhere: bool) -> bool:
+def _has_room(kubelet: Kubelet, amounts: FreeAmounts, wanted: Mapping[str, int], *, everywhere: bool) -> bool:
     """Whether one NUMA node (with *everywhere*: each one) has all that is wanted, and no NUMA node is in a group."""
     if amounts.bytes.grouped:
         return False
     able, every = -1, 0
     rows = {resource: amounts.single.get(resource) for resource, size in wanted.items() if size}
-    if "cpu" in rows and amounts.layout.options.full_pcpus_only:
-        bits = (1 << numa for numa in amounts.layout.cpu_numa_ids)
+    if "cpu" in rows and kubelet.cpu_options.full_pcpus_only:
+        bits = (1 << numa for numa in kubelet.machine.cpu_numa_ids)
         rows["cpu"] = tuple(zip(bits, map(min, amounts.cpus.free, amounts.cpus.physical), strict=True))
     for resource, row in rows.items():
         if row is None:

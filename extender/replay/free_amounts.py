@@ -1,4 +1,4 @@
-"""What one state of a node leaves free, as integers by NUMA node, and the constants of its hardware.
+"""What one state of a node leaves free, as integers by NUMA node, and the constants of its kubelet for that.
 
 Rules of this file
 - Constants are computed once for each `Kubelet` object, free amounts once for each state. Nothing here is mutated.
@@ -13,22 +13,18 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from weakref import ref
 
-from extender.kubelet.budget import Shared, remembered
-from extender.kubelet.config import CPUOptions, Scope, TopologyPolicy
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.sets import MAX_NUMA_ID, MAX_NUMA_NODES, iter_bits
-from extender.kubelet.state import CPUState, Device, DeviceState, ManagerState, NUMANodeMemory
+from extender.kubelet.state import CPUState, Device, ManagerState, NUMANodeMemory
 
 ANYWHERE: Final = -1
 """The mask of rows and affinities where the NUMA node does not matter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
-class Layout:
+class Layout(NamedTuple):
     """Constants of one kubelet.
 
-    - `sizes`: the CPUs at each position.
     - `cores`: the cores by the distances of their CPU ids from the first one: (distances, raw bits of the first CPUs).
       Only cores with as many CPUs as the machine's average; usually there is one pattern.
     - `self_distances`: the distance of each NUMA node to itself; empty without prefer-closest-numa-nodes.
@@ -37,66 +33,40 @@ class Layout:
     - `widens`: align-by-socket takes CPUs of all NUMA nodes of a socket.
     """
 
-    cpu_numa_ids: tuple[int, ...]
-    sizes: tuple[int, ...]
     cores: tuple[tuple[tuple[int, ...], int], ...]
-    cpus_per_core: int
-    cpu_static: bool
-    memory_static: bool
-    policy: TopologyPolicy
-    scope: Scope
-    options: CPUOptions
-    numa_ids: tuple[int, ...]
     self_distances: tuple[int, ...]
     is_sound: bool
     counts_suffice: bool
     widens: bool
 
-    def __hash__(self) -> int:
-        return hash((self.cpu_numa_ids, self.sizes))  # short: computed for each state of a node
 
-    @property
-    def largest(self) -> int:
-        """CPUs of the largest NUMA node."""
-        return max(self.sizes, default=0)
-
-
-_LAYOUTS: Final = Shared[Layout, Layout]()
-"""Shared, so that equal values compare by identity."""
 _KNOWN: Final[dict[int, tuple[ref[Kubelet], Layout]]] = {}
 """The layout of each kubelet that is still in use, by its `id()`, because comparing two machines takes long."""
 
 
 def layout_of(kubelet: Kubelet) -> Layout:
-    """The layout of a kubelet's machine under its CPU manager options; one object for equal ones."""
+    """The layout of a kubelet's machine under its CPU manager options."""
     key = id(kubelet)
     known = _KNOWN.get(key)
     if known is None:
-        layout = _computed(kubelet)
-        known = _KNOWN[key] = ref(kubelet, lambda _: _KNOWN.pop(key, None)), layout
+        known = _KNOWN[key] = ref(kubelet, lambda _: _KNOWN.pop(key, None)), _computed(kubelet)
     return known[1]
 
 
 def _computed(kubelet: Kubelet) -> Layout:
-    machine, options = kubelet.machine, kubelet.cpu_options
+    machine = kubelet.machine
+    ids, rows = machine.numa_ids, machine.numa_nodes
+    rows_reach = kubelet.distances is None or all(len(node.distances) > ids[-1] for node in rows)
+    is_sound = len(ids) <= MAX_NUMA_NODES and ids[-1] <= MAX_NUMA_ID and rows_reach
     one_to_one = sorted(machine.socket_cpus.values()) == sorted(machine.numa_cpus.values())
-    layout = Layout(
-        cpu_numa_ids=machine.cpu_numa_ids,
-        sizes=tuple(cpus.bit_count() for cpus in machine.numa_cpus.values()),
+    has_distances = kubelet.distances is not None and is_sound
+    return Layout(
         cores=_cores(machine),
-        cpus_per_core=machine.cpus_per_core,
-        cpu_static=kubelet.cpu_static,
-        memory_static=kubelet.memory_static,
-        policy=kubelet.policy,
-        scope=kubelet.scope,
-        options=options,
-        numa_ids=machine.numa_ids,
-        self_distances=_self_distances(kubelet),
-        is_sound=_is_sound(kubelet),
+        self_distances=tuple(node.distances[node.id] for node in rows) if has_distances else (),
+        is_sound=is_sound,
         counts_suffice=_is_regular(machine),
-        widens=options.align_by_socket and not one_to_one,
+        widens=kubelet.cpu_options.align_by_socket and not one_to_one,
     )
-    return _LAYOUTS.of(layout, lambda: layout)
 
 
 def _cores(machine: Machine) -> tuple[tuple[tuple[int, ...], int], ...]:
@@ -108,98 +78,11 @@ def _cores(machine: Machine) -> tuple[tuple[tuple[int, ...], int], ...]:
     return tuple(patterns.items())
 
 
-def _self_distances(kubelet: Kubelet) -> tuple[int, ...]:
-    rows = kubelet.machine.numa_nodes if kubelet.distances is not None and _is_sound(kubelet) else ()
-    return tuple(node.distances[node.id] for node in rows)
-
-
-def _is_sound(kubelet: Kubelet) -> bool:
-    ids = kubelet.machine.numa_ids
-    rows_reach = all(len(node.distances) > ids[-1] for node in kubelet.machine.numa_nodes)
-    return len(ids) <= MAX_NUMA_NODES and ids[-1] <= MAX_NUMA_ID and (kubelet.distances is None or rows_reach)
-
-
 def _is_regular(machine: Machine) -> bool:
     """Whether a core or socket that counts as full has free CPUs only: none is larger than the machine's average."""
     per_core, per_socket = machine.cpus_per_core, machine.cpus_per_socket
     return all(cpus.bit_count() <= per_core for cpus in machine.core_cpus.values()) and (
         not per_socket or all(cpus.bit_count() <= per_socket for cpus in machine.socket_cpus.values())
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceInventory:
-    """The devices of one resource, held or not.
-
-    `kinds`: how many of each kind. `healthy`: how many of each kind are healthy. `largest`: the most that touch one of
-    the NUMA nodes over which hints are enumerated; as many as wanted where there is only one such node.
-    """
-
-    resource: str
-    kinds: tuple[tuple[int, int], ...]
-    healthy: tuple[tuple[int, int], ...]
-    largest: int
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class NodeHardware:
-    """What nodes of one layout with equal devices have in common, whatever is free, without memory sizes.
-
-    Compared by identity: equal hardware is one object as long as something refers to it, or `hardware_of` has it.
-    """
-
-    layout: Layout
-    devices: tuple[DeviceInventory, ...]
-    is_plain: bool
-    by_pod: bool
-    whole_cores: bool
-    largest: Mapping[str, int]
-    """The largest request of CPUs and devices that one NUMA node can serve when it is empty, by resource."""
-
-    def closest(self, able: int) -> int:
-        """The NUMA node of *able* that becomes the affinity. With distances: the one closest to itself.
-
-        *able*: a raw mask; 0 and `ANYWHERE` are returned unchanged.
-        """
-        layout = self.layout
-        if able & (able - 1) == 0 or able == ANYWHERE:
-            return able
-        if not layout.self_distances:
-            return able & -able
-        rivals = [
-            (distance, numa)
-            for numa, distance in zip(layout.numa_ids, layout.self_distances, strict=True)
-            if able >> numa & 1
-        ]
-        return 1 << min(rivals)[1]
-
-
-_MANY_KINDS: Final = 64
-"""Hardware with fewer kinds of cores and devices than this is cached, for amounts computed one after another."""
-_HARDWARE: Final = Shared[tuple[Layout, tuple[DeviceInventory, ...]], NodeHardware]()
-
-
-def _is_large(layout: Layout, devices: tuple[DeviceInventory, ...]) -> bool:
-    return len(layout.cores) + sum(len(each.kinds) for each in devices) > _MANY_KINDS
-
-
-@remembered(256, 0, _is_large)
-def hardware_of(layout: Layout, devices: tuple[DeviceInventory, ...]) -> NodeHardware:
-    """The one object for this hardware."""
-    return _HARDWARE.of((layout, devices), lambda: _hardware(layout, devices))
-
-
-def _hardware(layout: Layout, devices: tuple[DeviceInventory, ...]) -> NodeHardware:
-    largest = {each.resource: each.largest for each in devices}
-    if layout.cpu_static:
-        largest["cpu"] = layout.largest if len(layout.sizes) > 1 else sum(layout.sizes) + (1 << 62)
-    return NodeHardware(
-        layout=layout,
-        devices=devices,
-        is_plain=layout.is_sound and layout.policy is not TopologyPolicy.NONE,
-        by_pod=layout.scope is Scope.POD,
-        whole_cores=layout.options.full_pcpus_only,
-        largest=largest,
     )
 
 
@@ -210,26 +93,21 @@ Kinds = tuple[tuple[int, int], ...]
 """How many devices there are of each kind: (raw NUMA mask or `NO_TOPOLOGY`, devices), sorted."""
 
 
-Rows = tuple[tuple[int, int], ...]
-"""What each NUMA node alone can serve: (raw mask, amount); mask -1 where the NUMA node does not matter."""
+class DeviceInventory(NamedTuple):
+    """The devices of one resource, held or not.
 
-
-class DeviceAmounts(NamedTuple):
-    """The devices of one resource.
-
-    `numa_ids`: the NUMA nodes over which hints are enumerated, ascending. `free_at` and `all_at`: devices that touch
-    each of them, free ones and all that the plugin reported. `all` and `healthy` count devices by
-    kind. `is_simple`: no device belongs to several NUMA nodes.
+    `kinds`: how many of each kind. `healthy`: how many of each kind are healthy. `largest`: the most that touch one of
+    the NUMA nodes over which hints are enumerated; as many as wanted where there is only one such node.
     """
 
-    numa_ids: tuple[int, ...]
-    free_at: tuple[int, ...]
-    all_at: tuple[int, ...]
-    all: Kinds
-    free_count: int
+    resource: str
+    kinds: Kinds
     healthy: Kinds
-    has_topology: bool
-    is_simple: bool
+    largest: int
+
+
+Rows = tuple[tuple[int, int], ...]
+"""What each NUMA node alone can serve: (raw mask, amount); mask -1 where the NUMA node does not matter."""
 
 
 class CPUAmounts(NamedTuple):
@@ -257,56 +135,41 @@ class ByteAmounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreeAmounts:
-    """One state of one kubelet."""
+    """One state of one kubelet. `devices`: of each resource, by name."""
 
-    layout: Layout
     cpus: CPUAmounts
     bytes: ByteAmounts
-    hardware: NodeHardware
+    devices: tuple[DeviceInventory, ...]
     single: Mapping[str, Rows | None]
     """What one NUMA node alone can serve of each resource; None where that does not follow from counts."""
 
     @classmethod
-    def of(cls, kubelet: Kubelet, layout: Layout, state: ManagerState) -> "FreeAmounts":
-        """The amounts of a state. *layout*: the kubelet's."""
-        cpus = _cpu_amounts(kubelet, layout, state.cpu)
-        memory = memory_amounts(state.memory.nodes)
-        devices = _all_device_amounts(kubelet, state.devices)
-        return cls(
-            layout=layout,
-            cpus=cpus,
-            bytes=memory,
-            hardware=hardware_of(layout, tuple(_inventory(name, each) for name, each in sorted(devices.items()))),
-            single=dict(_single(layout, cpus, memory, devices)),
-        )
-
-
-def _inventory(resource: str, amounts: DeviceAmounts) -> DeviceInventory:
-    return DeviceInventory(
-        resource=resource,
-        kinds=amounts.all,
-        healthy=amounts.healthy,
-        largest=max(amounts.all_at) if len(amounts.numa_ids) > 1 else 1 << 62,
-    )
+    def of(cls, kubelet: Kubelet, state: ManagerState) -> "FreeAmounts":
+        """The amounts of a state."""
+        layout = layout_of(kubelet)
+        cpus, memory = _cpu_amounts(kubelet, layout, state.cpu), memory_amounts(state.memory.nodes)
+        single = dict(_single(kubelet, layout, cpus, memory))
+        inventories, known, held = [], state.devices.devices, state.devices.held
+        for resource in sorted({*known, *held}):
+            inventory, single[resource] = _device_amounts(
+                kubelet, resource, known.get(resource, {}), held.get(resource, frozenset())
+            )
+            inventories.append(inventory)
+        return cls(cpus, memory, tuple(inventories), single)
 
 
 def _single(
-    layout: Layout, cpus: CPUAmounts, memory: ByteAmounts, devices: Mapping[str, DeviceAmounts]
+    kubelet: Kubelet, layout: Layout, cpus: CPUAmounts, memory: ByteAmounts
 ) -> Iterator[tuple[str, Rows | None]]:
-    if layout.cpu_static:
-        bits = [1 << numa for numa in layout.cpu_numa_ids]
+    """What one NUMA node alone can serve of CPUs and memory."""
+    machine = kubelet.machine
+    if kubelet.cpu_static:
+        bits = [1 << numa for numa in machine.cpu_numa_ids]
         is_known = layout.counts_suffice and not layout.widens
         yield "cpu", tuple(zip(bits, cpus.free, strict=True)) if is_known else None
     for name, free in memory.free.items():
-        rows = zip(layout.numa_ids, free, strict=True)
+        rows = zip(machine.numa_ids, free, strict=True)
         yield name, tuple([(1 << numa, size) for numa, size in rows if not memory.grouped >> numa & 1])
-    for resource, amounts in devices.items():
-        if amounts.has_topology and amounts.is_simple:
-            yield resource, tuple([(1 << i, n) for i, n in zip(amounts.numa_ids, amounts.free_at, strict=True)])
-        elif len(amounts.all) == 1 and not amounts.has_topology:
-            yield resource, ((-1, amounts.free_count),)
-        else:
-            yield resource, None
 
 
 def _cpu_amounts(kubelet: Kubelet, layout: Layout, state: CPUState) -> CPUAmounts:
@@ -346,14 +209,10 @@ def memory_amounts(nodes: tuple[NUMANodeMemory, ...]) -> ByteAmounts:
     return ByteAmounts(free, allocatable, grouped, in_use)
 
 
-def _all_device_amounts(kubelet: Kubelet, state: DeviceState) -> dict[str, DeviceAmounts]:
-    return {
-        resource: _device_amounts(kubelet, state.devices.get(resource, {}), state.held.get(resource, frozenset()))
-        for resource in {**state.devices, **state.held}
-    }
-
-
-def _device_amounts(kubelet: Kubelet, devices: Mapping[str, Device], held: frozenset[str]) -> DeviceAmounts:
+def _device_amounts(
+    kubelet: Kubelet, resource: str, devices: Mapping[str, Device], held: frozenset[str]
+) -> tuple[DeviceInventory, Rows | None]:
+    """The devices of one resource, and what one NUMA node alone can serve of it."""
     every: dict[int, int] = {}
     free: dict[int, int] = {}
     healthy: dict[int, int] = {}
@@ -370,19 +229,16 @@ def _device_amounts(kubelet: Kubelet, devices: Mapping[str, Device], held: froze
     ids = kubelet.machine.numa_ids
     if kubelet.rules.device_numa_narrowing:
         ids = tuple([i for i in ids if present >> i & 1]) or ids
-    return DeviceAmounts(
-        numa_ids=ids,
-        free_at=touching(free, ids),
-        all_at=touching(every, ids),
-        all=tuple(sorted(every.items())),
-        free_count=sum(free.values()),
-        healthy=tuple(sorted(healthy.items())),
-        has_topology=present != 0,
-        is_simple=all(kind <= 0 or kind & (kind - 1) == 0 for kind in every),
-    )
+    largest = max(_touching(every, ids)) if len(ids) > 1 else 1 << 62
+    rows: Rows | None = None
+    if present and all(kind <= 0 or kind & (kind - 1) == 0 for kind in every):
+        rows = tuple([(1 << i, n) for i, n in zip(ids, _touching(free, ids), strict=True)])
+    elif len(every) == 1 and not present:
+        rows = ((ANYWHERE, sum(free.values())),)
+    return DeviceInventory(resource, tuple(sorted(every.items())), tuple(sorted(healthy.items())), largest), rows
 
 
-def touching(kinds: Mapping[int, int], numa_ids: tuple[int, ...]) -> tuple[int, ...]:
+def _touching(kinds: Mapping[int, int], numa_ids: tuple[int, ...]) -> tuple[int, ...]:
     """How many of the devices belong to each of the NUMA nodes."""
     counts = {1 << numa: 0 for numa in numa_ids}
     for kind, count in kinds.items():

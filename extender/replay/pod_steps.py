@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from extender.kubelet.pod import INT64_MAX, ContainerRequest, PodRequest
 from extender.replay.alignment_demand import CPU
-from extender.replay.free_amounts import Layout
 
 
 class PodStep(NamedTuple):
@@ -40,9 +39,9 @@ class PodSteps:
         """The merges of the admission in scope pod or container; None where free amounts decide none."""
         return self._by_pod if by_pod else self.by_container
 
-    def takes_whole_cores(self, layout: Layout) -> bool:
+    def takes_whole_cores(self, cpus_per_core: int) -> bool:
         """Whether each container requests a multiple of a core's CPUs."""
-        return all(cpus % layout.cpus_per_core == 0 for cpus in self._cpus_of_containers)
+        return all(cpus % cpus_per_core == 0 for cpus in self._cpus_of_containers)
 
 
 def _is_plain(container: ContainerRequest) -> bool:

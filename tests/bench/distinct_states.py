@@ -39,6 +39,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
+from extender.replay.free_amounts import FreeAmounts
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.cache import Judgements
 from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge
@@ -141,8 +142,8 @@ def _measured(kind: Type, states: Sequence[PossibleStates], *, profiled: bool) -
     gc.collect()
     gc.freeze()  # as the service does it after its start
     began = time.process_time()
-    for each in classes:
-        each.computed_amounts()
+    for each in itertools.chain.from_iterable(possible.states for possible in states):
+        FreeAmounts.of(kubelet, each)
     tally.amounts = time.process_time() - began
     judge = make_judge(make_strategy(STRATEGIES[0], Weights({})), UncertaintyPolicy())
     profile = cProfile.Profile()

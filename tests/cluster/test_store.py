@@ -87,7 +87,7 @@ def test_an_equal_kubelet_is_compared_once_and_its_layout_computed_once(monkeypa
     monkeypatch.setattr(free_amounts, "_cores", cores)
     table = ClassTable()
     held = [table.hold(kubelet, PossibleStates((node.state,)), frozenset(), stale=False) for node in (EMPTY, BUSY) * 5]
-    assert free_amounts.layout_of(kubelet) is held[0].layout
+    assert held[0].kubelet is kubelet
     assert counts == {"identity": 1, "cores": 1}
 
     assert table.hold(other, PossibleStates((EMPTY.state,)), frozenset(), stale=False) is held[0]

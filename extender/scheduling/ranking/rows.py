@@ -49,5 +49,5 @@ def _has_all(one: AdmissionOutcome, group: RowGroup, resource: str, columns: Col
     """Whether the columns of a resource have all that is free of it, counted by NUMA node as strategies count it."""
     if resource == CPU:
         return not one.kubelet.cpu_options.full_pcpus_only
-    kinds = [kind for each in group.hardware.devices if each.resource == resource for kind, _ in each.kinds]
+    kinds = [kind for each in group.devices if each.resource == resource for kind, _ in each.kinds]
     return all(kind > 0 and kind.bit_length() - 1 in columns for kind in kinds) or all(kind <= 0 for kind in kinds)
