@@ -14,7 +14,6 @@ from extender.kubelet.verdict import Certainty
 from extender.replay.alignment_demand import Demand
 from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.cached_judge import NotReadyError
-from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import (
     PASSED,
     FilterCall,
@@ -68,18 +67,17 @@ class Filter:
             await self._barrier.wait(awaited)
         now = self._clock()
         filtered, answers = await self._judged(args, now)
-        is_aligned, instead, place = answers is not None, dict[str, Judgement](), ""
         call = FilterCall(args, known, answers, now)
         for objector in self._objectors:
-            if objector.is_asked(filtered) and (objection := await objector.filter(call, filtered)) is not None:
-                filtered, place = objection.filtered, objection.place or place
-                instead |= objection.instead
+            if objector.is_asked(filtered):
+                filtered = await objector.filter(call, filtered)
         is_refused = bool(args.names) and not filtered.feasible
-        self._decisions.note(call_about("filter", args, answers, now, instead, is_refused=is_refused, place=place))
+        noted = call_about("filter", args, answers, now, filtered.instead, is_refused=is_refused, place=filtered.place)
+        self._decisions.note(noted)
         self._pods.answer(
             args.pod,
             self._clock(),
-            offered=is_aligned and bool(filtered.feasible) and self._barrier.seconds > 0,
+            offered=answers is not None and bool(filtered.feasible) and self._barrier.seconds > 0,
             refused=self._settings.requeues and is_refused and not NEVER_TEXTS.issuperset(filtered.refused.values()),
         )
         return self._result(filtered, args.pod.demand)

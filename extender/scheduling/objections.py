@@ -41,47 +41,66 @@ class Filtered:
 
     `resolvable` has the refusals that preemption may resolve, if they are told apart; the others are in `refused`.
     `error`: an error to reply with, so that kube-scheduler tries the pod again after its back-off; empty: none.
+    `instead`: the judgement in place of the kubelet's, by name of each node that an objector refused. `place`: the one
+    node that the pod is offered, where the others are left out without a reason; "" if there is none.
     """
 
     feasible: Sequence[str]
     refused: Mapping[str, str] = field(default_factory=dict)
     resolvable: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+    instead: Mapping[str, Judgement] = field(default_factory=dict)
+    place: str = ""
 
 
-def avoid(filtered: Filtered, names: Collection[str], reason: RefusalReason = RefusalReason.UNSETTLED) -> Filtered:
-    """Refuse the feasible nodes among *names* for *reason*. If no other node is feasible, *filtered* is unchanged."""
-    after = without(filtered, names, reason.text)
+def without(
+    filtered: Filtered,
+    names: Collection[str],
+    reason: RefusalReason,
+    certainty: Certainty = Certainty.EXACT,
+    text: str = "",
+) -> Filtered:
+    """*filtered*, with those nodes of *names* refused that were feasible. *text*: "" for that of the reason."""
+    unwanted = frozenset(names)
+    refused = {name: text or reason.text for name in filtered.feasible if name in unwanted}
+    if not refused:
+        return filtered
+    return replace(
+        filtered,
+        feasible=[name for name in filtered.feasible if name not in refused],
+        refused={**filtered.refused, **refused},
+        instead={**filtered.instead, **dict.fromkeys(refused, Judgement(reason, certainty))},
+    )
+
+
+def avoid(
+    filtered: Filtered, names: Collection[str], reason: RefusalReason, certainty: Certainty = Certainty.EXACT
+) -> Filtered:
+    """As `without`. If no other node is feasible, *filtered* is unchanged."""
+    after = without(filtered, names, reason, certainty)
     return after if after.feasible else filtered
 
 
-def without(filtered: Filtered, names: Collection[str], text: str) -> Filtered:
-    """*filtered*, with those nodes of *names* refused that were feasible. *text*: the reason."""
-    unwanted = frozenset(names)
-    refused = {name: text for name in filtered.feasible if name in unwanted}
-    if not refused:
+def refuse_all(filtered: Filtered, reason: RefusalReason, text: str = "") -> Filtered:
+    """*filtered* with all feasible nodes refused. *text*: "" for that of the reason."""
+    return without(filtered, filtered.feasible, reason, text=text)
+
+
+def only(filtered: Filtered, name: str) -> Filtered:
+    """*filtered* with one feasible node. The others are left out without a reason: they do not refuse the pod."""
+    if not name:
         return filtered
-    feasible = [name for name in filtered.feasible if name not in refused]
-    return Filtered(feasible=feasible, refused={**filtered.refused, **refused})
-
-
-def refuse_all(filtered: Filtered, text: str) -> Filtered:
-    """*filtered* with all feasible nodes refused with the reason *text*."""
-    return without(filtered, filtered.feasible, text)
-
-
-def newly_refused(before: Filtered, after: Filtered) -> Mapping[str, str]:
-    """The text of the reason by name of each node that *after* refuses and *before* does not."""
-    if after is before:
-        return {}
-    return {name: text for name, text in after.refused.items() if name not in before.refused}
+    return replace(filtered, feasible=[name], place=name if len(filtered.feasible) > 1 else filtered.place)
 
 
 def with_feasible(filtered: Filtered, *names: str) -> Filtered:
     """*filtered* with these refused nodes made feasible."""
-    return Filtered(
+    return replace(
+        filtered,
         feasible=[*filtered.feasible, *names],
         refused={each: why for each, why in filtered.refused.items() if each not in names},
+        instead={each: why for each, why in filtered.instead.items() if each not in names},
+        error="",
     )
 
 
@@ -131,19 +150,6 @@ class FilterCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Objection:
-    """The result of filter after an objector.
-
-    `instead`: the judgement in place of the kubelet's, by name of each node that the objector refuses. `place`: the one
-    node that the pod is offered, where the others are left out without a reason; "" if there is none.
-    """
-
-    filtered: Filtered
-    instead: Mapping[str, Judgement] = field(default_factory=dict)
-    place: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ScoreCall:
     """A prioritize call about nodes that were judged. `entry`: the judgements of the pod's shape."""
 
@@ -176,9 +182,9 @@ class Objector:
         has_grounds = self.grounds is None or bool(self.grounds)
         return has_grounds and not (self.is_for_refused and filtered.feasible)
 
-    async def filter(self, _call: FilterCall, _filtered: Filtered, /) -> Objection | None:
-        """The result without the nodes that the feature objects to; None if it leaves the result as it is."""
-        return None
+    async def filter(self, _call: FilterCall, filtered: Filtered, /) -> Filtered:
+        """The result without the nodes that the feature objects to."""
+        return filtered
 
     async def score(self, _call: ScoreCall, _scores: NDArray[np.uint8], /) -> NDArray[np.uint8] | None:
         """The scores in place of these, in the order of the candidates, 0 to 10; None: they stay."""
@@ -210,8 +216,3 @@ class Objector:
     def released(self) -> Collection[str]:
         """The nodes on which the feature has given up room since the last call."""
         return ()
-
-
-def refused_as(judgement: Judgement, before: Filtered, after: Filtered) -> Objection | None:
-    """The objection that turned *before* into *after*. Nodes that it refuses get this judgement. None: no change."""
-    return None if after is before else Objection(after, dict.fromkeys(newly_refused(before, after), judgement))

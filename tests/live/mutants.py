@@ -17,11 +17,12 @@ def refuses_all() -> None:
     """Filter refuses every node."""
     from extender.scheduling.filter import Filter
     from extender.scheduling.objections import refuse_all
+    from extender.scheduling.reasons import RefusalReason
 
     original = Filter.filter
 
     async def refused(self: Any, args: Any) -> object:  # noqa: ANN401
-        return refuse_all(await original(self, args), "refused by the mutant")
+        return refuse_all(await original(self, args), RefusalReason.UNKNOWN, "refused by the mutant")
 
     patch.object(Filter, "filter", refused).start()
 

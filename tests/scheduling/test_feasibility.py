@@ -6,14 +6,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.scheduling.objections import (
-    Filtered,
-    avoid,
-    newly_refused,
-    refuse_all,
-    with_feasible,
-    without,
-)
+from extender.kubelet.verdict import Certainty
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.objections import Filtered, avoid, only, refuse_all, with_feasible, without
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs, filter_reply
@@ -36,32 +31,30 @@ def expected_of(kind: str, names: list[str], feasible: list[str]) -> list[str]:
 
 def step(kind: str, names: list[str], text: str, filtered: Filtered) -> Filtered:
     by_kind: dict[str, Callable[[], Filtered]] = {
-        "without": lambda: without(filtered, names, text),
+        "without": lambda: without(filtered, names, RefusalReason.HELD, text=text),
         "avoid": lambda: avoid(filtered, names, RefusalReason.PROMISED),
-        "refuse all": lambda: refuse_all(filtered, text),
+        "refuse all": lambda: refuse_all(filtered, RefusalReason.HELD, text),
     }
     return by_kind[kind]()
 
 
 @given(some_names, steps)
 def test_refusals_are_those_of_lists(candidates: list[str], taken: list[Step]) -> None:
-    first = Filtered(feasible=candidates)
-    filtered = first
-    feasible, refused = list(candidates), dict[str, str]()
+    filtered = Filtered(feasible=candidates)
+    feasible, refused, instead = list(candidates), dict[str, str](), dict[str, Judgement]()
 
     for number, (kind, names) in enumerate(taken):
-        before, text = filtered, RefusalReason.PROMISED.text if kind == "avoid" else f"reason {number}"
+        reason = RefusalReason.PROMISED if kind == "avoid" else RefusalReason.HELD
+        before, text = filtered, reason.text if kind == "avoid" else f"reason {number}"
         filtered = step(kind, names, text, before)
         new = dict.fromkeys(expected_of(kind, names, feasible), text)
         feasible, refused = [name for name in feasible if name not in new], refused | new
+        instead |= dict.fromkeys(new, Judgement(reason, Certainty.EXACT))
 
-        assert newly_refused(before, filtered) == new
         assert (filtered is before) == (not new)
-        assert newly_refused(filtered, filtered) == {}
         assert list(filtered.feasible) == feasible
         assert dict(filtered.refused) == refused
-        assert len(filtered.refused) == len(refused)
-    assert newly_refused(first, filtered) == refused
+        assert dict(filtered.instead) == instead
     args = SchedulerArgs(pod=POD, names=candidates, nodes=None)
     reply = orjson.loads(filter_reply(args, filtered.feasible, filtered.resolvable, filtered.refused))
     assert reply["NodeNames"] == feasible
@@ -69,11 +62,22 @@ def test_refusals_are_those_of_lists(candidates: list[str], taken: list[Step]) -
 
 
 def test_a_refused_node_can_be_made_feasible_again() -> None:
-    before = without(Filtered(feasible=NAMES), NAMES[:2], "first")
+    before = without(Filtered(feasible=NAMES), NAMES[:2], RefusalReason.UNSETTLED, Certainty.POSSIBLE)
 
     after = with_feasible(before, "a")
 
     assert sorted(after.feasible) == sorted([*NAMES[2:], "a"])
-    assert dict(after.refused) == {NAMES[1]: "first"}
-    assert newly_refused(before, after) == {}
-    assert dict(without(after, ["a"], "second").refused) == {NAMES[1]: "first", "a": "second"}
+    assert dict(after.refused) == {NAMES[1]: RefusalReason.UNSETTLED.text}
+    assert dict(after.instead) == {NAMES[1]: Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)}
+    again = without(after, ["a"], RefusalReason.HELD)
+    assert dict(again.refused) == {NAMES[1]: RefusalReason.UNSETTLED.text, "a": RefusalReason.HELD.text}
+
+
+def test_one_place_is_offered_beside_what_is_refused() -> None:
+    before = without(Filtered(feasible=NAMES), ["a"], RefusalReason.HELD)
+
+    after = only(before, NAMES[4])
+
+    assert (list(after.feasible), after.place, after.refused) == ([NAMES[4]], NAMES[4], before.refused)
+    assert only(Filtered(feasible=["b"]), "b").place == ""
+    assert only(before, "") is before

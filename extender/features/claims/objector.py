@@ -38,15 +38,12 @@ from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
 from extender.replay.pod import Claimed, ClaimedDevice, Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
-from extender.scheduling.judgement import Judgement
 from extender.scheduling.objections import (
     BindCall,
     FilterCall,
     Filtered,
-    Objection,
     Objector,
     avoid,
-    newly_refused,
     with_feasible,
     without,
 )
@@ -75,7 +72,7 @@ class ClaimCheck(Objector):
         self._tried: BoundedMap[str, BoundedMap[str, float]] = BoundedMap(MAX_TRIED)
         """When bind refused the devices of a pod, by its UID and the node."""
 
-    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result without nodes where devices that are allocated already break the pod's demand."""
         pod = call.args.pod
         forecast = None if self._forecasts is None else self._forecasts.call(pod)
@@ -83,30 +80,24 @@ class ClaimCheck(Objector):
         if _concerns(pod):
             after = self._with_cpu_nodes(pod, filtered)
         predicted = await self._predicted_refusals(pod, after.feasible, forecast)
-        after, instead = await self._checked(pod, after, predicted) if _concerns(pod) else (after, {})
+        after = await self._checked(pod, after, predicted) if _concerns(pod) else after
         if self._forecasts is not None and forecast is not None:
             self._forecasts.in_flight(pod, forecast, after.feasible)
-        return None if after is filtered else Objection(after, instead)
+        return after
 
-    async def _checked(
-        self, pod: Pod, filtered: Filtered, predicted: Mapping[str, PredictedRefusal]
-    ) -> tuple[Filtered, Mapping[str, Judgement]]:
-        """The result without nodes where devices break the pod's demand, and why."""
+    async def _checked(self, pod: Pod, filtered: Filtered, predicted: Mapping[str, PredictedRefusal]) -> Filtered:
+        """The result without nodes where devices break the pod's demand."""
         is_sure = self._forecasts is not None and not self._forecasts.is_doubted
         refusals = {name: each.reason for name, each in predicted.items() if each.is_certain and is_sure}
         allocated = (self._devices.claim(name) for name in pod.claims)
         if pod.wants_devices or any(each is not None and each.allocated for each in allocated):
             refusals |= await self._refusals(pod, filtered.feasible)
-        after, instead = filtered, dict[str, Judgement]()
+        after = filtered
         for reason in dict.fromkeys(refusals.values()):
             names = {name for name, each in refusals.items() if each is reason}
-            after = without(after, names, reason.text)
-            instead |= dict.fromkeys(names, Judgement(reason, Certainty.EXACT))
-        tried = self._tried_for(pod)
-        for reason, names in ((RefusalReason.DEMAND_CLAIM, tried), (RefusalReason.DEMAND_FORECAST, {*predicted})):
-            before, after = after, avoid(after, names, reason)
-            instead |= dict.fromkeys(newly_refused(before, after), Judgement(reason, Certainty.POSSIBLE))
-        return after, instead
+            after = without(after, names, reason)
+        after = avoid(after, self._tried_for(pod), RefusalReason.DEMAND_CLAIM, Certainty.POSSIBLE)
+        return avoid(after, {*predicted}, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE)
 
     async def _predicted_refusals(
         self, pod: Pod, names: Sequence[str], forecast: CallForecast | None

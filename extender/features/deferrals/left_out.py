@@ -15,26 +15,18 @@ from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
-from extender.scheduling.judgement import Judgement
 from extender.scheduling.node_totals import NodeTotals, TotalsFit
 from extender.scheduling.objections import (
     BindCall,
     FilterCall,
     Filtered,
-    Objection,
     Objector,
     avoid,
-    refused_as,
     without,
 )
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.refusals import RecentRefusals
 
-AVOIDED: Final = Judgement(RefusalReason.UNSETTLED, Certainty.POSSIBLE)
-"""The judgement of nodes that the bind verb would refuse at the moment."""
-LEFT_OUT: Final = Judgement(RefusalReason.JUST_REFUSED, Certainty.EXACT)
-"""The judgement of nodes whose kubelets have just refused a pod of the same shape."""
-STARTING: Final = Judgement(RefusalReason.STARTING, Certainty.EXACT)
 NO_OTHER: Final = f"{RefusalReason.STARTING.text}, and no other node can take the pod; try again in some seconds"
 ENDED: Final = "no node can take the pod before kubelets release what ended pods held; try again in some seconds"
 CHANGING: Final = f"{RefusalReason.CHANGING.text}, and no other node can take the pod; try again in some seconds"
@@ -58,12 +50,9 @@ class JustRefused(Objector):
         self._refusals, self._clock = refusals, clock
         self.grounds = refusals.kept
 
-    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result without these nodes, or as it is if no other node is feasible."""
-        names = self._refusals.nodes(call.args.pod, call.now)
-        if not names:
-            return None
-        return refused_as(LEFT_OUT, filtered, avoid(filtered, names, RefusalReason.JUST_REFUSED))
+        return avoid(filtered, self._refusals.nodes(call.args.pod, call.now), RefusalReason.JUST_REFUSED)
 
     def kept_nodes(self, _known: KnownPod, _pod: Pod) -> Collection[str]:
         """The nodes whose kubelets have just refused any pod."""
@@ -79,12 +68,12 @@ class Deferrals(Objector):
     def __init__(self, pods: PodRegistry, defer_seconds: float, clock: Callable[[], float]) -> None:
         self.grounds, self._defer_seconds, self._clock = pods.deferred, defer_seconds, clock
 
-    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result without these nodes, or as it is if no other node is feasible."""
         now = self._clock()
         deferred = {name for name, at in call.known.deferred_from.items() if now - at < self._defer_seconds}
         names = deferred - {_nominated_node(call, now)}
-        return refused_as(AVOIDED, filtered, avoid(filtered, names)) if names else None
+        return avoid(filtered, names, RefusalReason.UNSETTLED, Certainty.POSSIBLE)
 
 
 class StartingKubelets(Objector):
@@ -97,22 +86,20 @@ class StartingKubelets(Objector):
         self._cluster, self._link, self._clock = cluster, link, clock
         self.grounds = cluster.restarting
 
-    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result without these nodes; as an error if no other node is feasible, and this extender binds."""
         now, answers = self._clock(), call.answers
         names = set[str]() if answers is None else set(self._cluster.starting(now)).intersection(filtered.feasible)
         names.discard(_nominated_node(call, now))
         if not names or answers is None:
-            return None
+            return filtered
         judged, judgements = zip(answers.names, answers.codes.tolist(), strict=True), answers.kinds.judgements
         # where the judgement has no merit, the kubelet aligns nothing for the pod
         aligning = {name for name, code in judged if name in names and judgements[code].merit is not None}
-        after = without(filtered, aligning, RefusalReason.STARTING.text)
-        if not after.feasible:
-            if self._link.binder is None:
-                return None
-            after = replace(after, error=NO_OTHER)
-        return refused_as(STARTING, filtered, after)
+        after = without(filtered, aligning, RefusalReason.STARTING)
+        if after.feasible:
+            return after
+        return filtered if self._link.binder is None else replace(after, error=NO_OTHER)
 
     def kept_nodes(self, _known: KnownPod, _pod: Pod) -> Collection[str]:
         """The nodes whose kubelets are stopped or starting."""
@@ -142,16 +129,16 @@ class Awaited(Objector):
         self._since: Final[BoundedMap[str, float]] = BoundedMap(_REMEMBERED)
         """Since when there are errors, by UID of the pod, and by name of the node."""
 
-    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result as an error."""
         now = self._clock()
         if filtered.error or call.args.nominated_node:
-            return None
+            return filtered
         awaited = [
             name for name in self._passing(filtered.refused, now) if self._may_wait(name, now, self._node_seconds)
         ]
         is_error = awaited and self._may_wait(call.args.pod.uid, now, AWAIT_SECONDS)
-        return Objection(replace(filtered, error=self._error)) if is_error else None
+        return replace(filtered, error=self._error) if is_error else filtered
 
     def _may_wait(self, key: str, now: float, seconds: float) -> bool:
         since = self._since.get(key, now)

@@ -79,7 +79,7 @@ class HeldRoom:
             if holds := [each for each in groups.held[name] if each.key != key and each.precedes(args.priority)]:
                 checks[name] = holds
         taken = await self._taking(PodShape(args.pod), checks)
-        return without(filtered, taken, RefusalReason.HELD.text) if taken else filtered
+        return without(filtered, taken, RefusalReason.HELD)
 
     async def is_taken_by(self, pod: Pod, priority: int, group: Key | None, node_name: str) -> bool:
         """Whether the pod, of this group, would take held room on the node."""

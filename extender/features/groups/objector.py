@@ -25,7 +25,6 @@ from typing import Final
 from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod
-from extender.features.groups.answers import only, only_place, refused_for_groups
 from extender.features.groups.groups import Groups
 from extender.features.groups.held_room import HeldRoom
 from extender.features.groups.place_search import PlaceSearch, Wanted, wanted_of
@@ -42,7 +41,7 @@ from extender.scheduling.binder import (
 )
 from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.judgement import PodShape
-from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objection, Objector, refuse_all
+from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, only, refuse_all
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import MAX_RESTING
 from extender.wire.groups import Group, group_of
@@ -89,18 +88,16 @@ class Gangs(Objector):
         self._permitted: Final[dict[str, Sequence[Hold]]] = {}
         """The places beside which a pod was permitted, by node. Bind has one attempt at a time on a node."""
 
-    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result without nodes where held room is needed. A pod of a group is offered only its own place."""
         args, group = call.args, group_of(call.args.document)
         key = None if group is None else group.key
         if call.known.pod is not None:
             self._pods.join(args.pod.uid, key, call.now)
         if group is None and not self.groups.held:
-            return None
+            return filtered
         after = await self.room.left_free(args, key, filtered)
-        if group is not None:
-            after = await self._steer(args, group, after, call.answers)
-        return Objection(after, refused_for_groups(filtered, after), only_place(filtered, after))
+        return after if group is None else await self._steer(args, group, after, call.answers)
 
     async def permit(self, call: BindCall) -> NotBound | None:
         """A pod must leave held places free. A pod of a group must have a place, and the other pods must have come."""
@@ -182,27 +179,28 @@ class Gangs(Objector):
         if record.is_open and (answers is None or wanted <= 0 or now < record.rests_until):
             return filtered
         if wanted <= 0:
-            return refuse_all(filtered, RefusalReason.GROUP_FULL.text)
+            return refuse_all(filtered, RefusalReason.GROUP_FULL)
         if answers is None:
             groups.claim(record, uid, HeldPlace("", PodShape(args.pod), leads=group.leads), now)
             return filtered
         if place is not None and self._is_feasible(filtered, place.node_name):  # another call of this pod was faster
             return only(filtered, place.node_name)
         if not record.is_open and now < record.rests_until:
-            return refuse_all(filtered, RefusalReason.GROUP_WAITS.text)
+            return refuse_all(filtered, RefusalReason.GROUP_WAITS)
         if not record.is_open and not groups.may_hold(record):
-            return refuse_all(filtered, RefusalReason.GROUP_TURN.text)
+            return refuse_all(filtered, RefusalReason.GROUP_TURN)
         asked = wanted_of(record, uid, wanted, groups.templates.of(group), self._judge.is_aligned)
         inputs = args.pod.whole_shape, asked.shapes, answers.version, hash(frozenset(answers.names))
         is_resting = now < self._resting.get(record.key[1], now) and not record.is_open
         if is_resting and record.unfit is None:
-            return refuse_all(filtered, RefusalReason.GROUP_REST.text)
+            return refuse_all(filtered, RefusalReason.GROUP_REST)
         if record.is_open or not (is_resting or (record.unfit is not None and record.unfit.holds(inputs, now))):
             node = await self._planned(args.pod, group, record, asked, inputs, filtered, answers)
             if node or record.is_open:
                 return only(filtered, node)
         fit = 0 if record.unfit is None else record.unfit.fit
-        return refuse_all(filtered, f"{RefusalReason.GROUP_UNFIT.text}: {fit} of {record.size} pods fit")
+        reason = RefusalReason.GROUP_UNFIT
+        return refuse_all(filtered, reason, f"{reason.text}: {fit} of {record.size} pods fit")
 
     async def _planned(
         self,

@@ -13,17 +13,14 @@ from typing import Final
 from extender.api.service import Service
 from extender.cluster.pods import KnownPod, Nomination
 from extender.features.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
-from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import (
     BindCall,
     FilterCall,
     Filtered,
-    Objection,
     Objector,
-    refused_as,
     with_feasible,
     without,
 )
@@ -33,8 +30,6 @@ MAX_NOMINATIONS: Final = 8
 """The room of how many nominated pods of one node a call protects."""
 MAX_NODES: Final = 64
 """How many nodes with nominated pods one filter call checks. Bind checks the chosen node in any case."""
-PROMISED: Final = Judgement(RefusalReason.PROMISED, Certainty.EXACT)
-"""The judgement of nodes whose free room is reserved for nominated pods."""
 NOT_FREE: Final = NotBound(f"{RefusalReason.PROMISED.text}; {RETRY}", BindFailure.PROMISED)
 
 
@@ -55,7 +50,7 @@ class Nominator(Objector):
         node, shape = self._node(node_name, [nomination], now), PodShape(nomination.pod)
         return node is not None and await self._offload(only_waits_for_leaving, self._judge, shape, node)
 
-    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result with the pod's own node made feasible, and without nodes whose room others hold.
 
         The pod's own node is the node where its binding is in doubt, because its room is reserved there already. It is
@@ -63,17 +58,16 @@ class Nominator(Objector):
         """
         known, pod = call.known, call.args.pod
         if known.in_doubt_on is not None and known.in_doubt_on in filtered.refused:
-            return Objection(with_feasible(filtered, known.in_doubt_on))
+            return with_feasible(filtered, known.in_doubt_on)
         now = self._clock()
         nomination = known.nominated(now)
         if nomination is not None:
             name = nomination.node_name
             text = filtered.refused.get(name)
             if text is not None and text not in NEVER_TEXTS and await self.only_waits_for_leaving_pods(known, name):
-                return Objection(with_feasible(filtered, name))
+                return with_feasible(filtered, name)
         held = await self._held_by_others(pod, call.args.priority, filtered.feasible)
-        after = without(filtered, held, RefusalReason.PROMISED.text) if held else filtered
-        return refused_as(PROMISED, filtered, after)
+        return without(filtered, held, RefusalReason.PROMISED)
 
     async def permit(self, call: BindCall) -> NotBound | None:
         """The pod must not take room on the node that other pods are nominated to."""
