@@ -206,6 +206,8 @@ def _make_store(settings: Settings, clock: Callable[[], float], audit: Audit, me
 def make_app(service: Service) -> FastAPI:
     """The HTTP application of a service. `/docs` has its own scripts, so that it works without internet access."""
     questions = make_questions(service)
+    for feature in service.features:
+        feature.use(questions)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from fastapi import APIRouter
 
+from extender.answers.question import Questions
 from extender.api.access.authority import LateAuthority
 from extender.api.http.slices import Slices
 from extender.config.settings import Settings
@@ -68,6 +69,9 @@ class Feature:
     def routers(self) -> Iterable[APIRouter]:
         """The routes of the feature."""
         return ()
+
+    def use(self, _questions: Questions, /) -> None:
+        """The feature may ask these questions. Called once, before the service runs."""
 
     def scrape(self) -> None:
         """Set the gauges of the feature. Called before each scrape."""

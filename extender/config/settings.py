@@ -75,6 +75,7 @@ class Settings(BaseSettings):
     gang_hold_seconds: float = Field(default=30.0, gt=0)
     gang_rest_seconds: float = Field(default=60.0, ge=0)
     gang_max_pods: int = Field(default=256, ge=2, le=4096)
+    shapes: Literal["off", "on"] = "off"
     node_profiles: Path | None = None
     filter_seconds: float = Field(default=1.5, gt=0)
     late_nodes: Literal["error", "refuse", "pass"] = "refuse"

@@ -39,6 +39,11 @@ LISTED: Final[Sequence[Listed]] = (
             "/v1/group": "no group is known: NUMA_EXTENDER_GANGS is off",
         },
     ),
+    Listed(
+        "shapes",
+        lambda settings: settings.shapes == "on",
+        {"/v1/shapes": {"enabled": False, "shapes": [], "unread": {}}},
+    ),
     Listed("janitor", lambda settings: settings.janitor != "off"),
     Listed("pod_events", lambda settings: settings.pod_events == "on"),
     Listed("requeue", lambda settings: settings.wake_up),

@@ -54,6 +54,8 @@ class BindFailure(StrEnum):
     """The room is held for the pods of a group."""
     GROUP = "group"
     """Other pods of the pod's group are still to come, or do not fit."""
+    SHAPE = "shape"
+    """The pod would take the last room of a declared shape."""
     STARTING = "starting"
     """The node's kubelet is stopped or starting."""
 
@@ -67,6 +69,7 @@ BY_ADMISSION_CHECK: Final = frozenset(
         BindFailure.PROMISED,
         BindFailure.HELD,
         BindFailure.GROUP,
+        BindFailure.SHAPE,
         BindFailure.STARTING,
     }
 )

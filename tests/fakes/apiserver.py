@@ -5,7 +5,7 @@
         client = connect(plain_access(server.url))
 
 Runs an asyncio loop in a thread of its own; every method of the handle may be called from any thread. Speaks pods
-(binding, status), nodes, namespaces, events, leases, csistoragecapacities, poddisruptionbudgets,
+(binding, status), nodes, namespaces, configmaps, events, leases, csistoragecapacities, poddisruptionbudgets,
 noderesourcetopologies, podgroups, workloads, tokenreviews and subjectaccessreviews. Faults: `server.faults`,
 `break_streams`, `expire_streams`, `compact`, `restart`.
 `python -m tests.fakes.apiserver [port]` serves one by itself.
@@ -105,6 +105,7 @@ class FakeApiServer:
         self.slices = Objects(self.store, registry, resources.SLICES)
         self.classes = Objects(self.store, registry, resources.CLASSES)
         self.capacities = Objects(self.store, registry, resources.CAPACITIES)
+        self.config_maps = Objects(self.store, registry, resources.CONFIG_MAPS)
         self.claims = Objects(self.store, registry, resources.CLAIMS)
         self.events = Objects(self.store, registry, resources.EVENTS)
         self.leases = Objects(self.store, registry, resources.LEASES)

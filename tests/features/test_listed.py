@@ -32,6 +32,7 @@ ON: Mapping[str, Mapping[str, Any]] = {
     "namespaces": {"namespace_demands": "on"},
     "pod_events": {"pod_events": "on"},
     "requeue": {"wake_up": True},
+    "shapes": {"shapes": "on"},
     "siblings": {"sibling_labels": "pool"},
     "topologies": {"topologies": "on"},
 }

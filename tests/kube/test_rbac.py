@@ -22,6 +22,7 @@ from extender.kube.leases import Elector, LeaseSettings
 from extender.kube.nodes import NODES
 from extender.kube.pods import PODS
 from extender.kube.reviews import Identity, Reviews
+from extender.kube.shapes import shapes_in
 from extender.kube.watch import Watch
 from extender.observability.metrics import Metrics
 from extender.scheduling.binder import Binding, PodBound
@@ -55,6 +56,8 @@ GRANTS = {
     ("watch", "nodes"),
     ("patch", "storage.k8s.io/csistoragecapacities"),
     *((verb, f"{api.partition('/')[0]}/{plural}") for api, (_, plural) in APIS.items() for verb in ("list", "watch")),
+    ("list", "configmaps"),
+    ("watch", "configmaps"),
     ("list", "namespaces"),
     ("watch", "namespaces"),
     ("list", "policy/poddisruptionbudgets"),
@@ -108,6 +111,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
         Watch(client, BUDGETS, lambda _: None),
         Watch(client, NOMINATED, lambda _: None),
         Watch(client, NAMESPACES, lambda _: None),
+        Watch(client, shapes_in("numa-extender"), lambda _: None),
         Watch(client, SLICES, lambda _: None),
         Watch(client, CLAIMS, lambda _: None),
         Watch(client, CLASSES, lambda _: None),

@@ -11,6 +11,7 @@ import { Grid } from "./grid.js";
 import { groupOf, groupingOf, groupings } from "./groups.js";
 import { showOverview } from "./overview.js";
 import { GroupDetail, showGroups } from "./podgroups.js";
+import { showShapes } from "./shapes.js";
 import { addressOf, emit, nodeAddress, on, readAddress, setFilters, state } from "./state.js";
 import { TILE, tile } from "./tile.js";
 import { number, plural } from "./units.js";
@@ -107,7 +108,7 @@ function setUpModes() {
 }
 
 /** The right pane of views without a name. @type {Record<string, [string, (side: HTMLElement, left: import("./state.js").GroupKey | null) => void]>} */
-const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups] };
+const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups], shapes: ["Declared shapes", showShapes] };
 
 function showRoute() {
   const { view, name } = state.route;

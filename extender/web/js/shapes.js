@@ -1,0 +1,67 @@
+// Declared shapes of pods: how many of each could start now and before.
+import { ApiError, call } from "./api.js";
+import { fill, h, tag } from "./dom.js";
+import { REFRESH_MS } from "./refreshing.js";
+import { ago, plural } from "./units.js";
+
+const STEP = 4; // px of one earlier count
+const HEIGHT = 24; // px of the most copies
+
+const list = h("div");
+const pane = h("div", { class: "groups" },
+  h("div", { class: "welcome" }, h("h2", {}, "Declared shapes"),
+    h("p", {}, "Pods of which some must be able to start at any time, beside those that run.")), list);
+
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let timer;
+
+/** @param {HTMLElement} side */
+export function showShapes(side) {
+  fill(side, pane);
+  load();
+}
+
+async function load() {
+  clearTimeout(timer);
+  if (!document.hidden || !list.hasChildNodes()) await refresh();
+  if (pane.isConnected) timer = setTimeout(load, REFRESH_MS);
+}
+
+async function refresh() {
+  try {
+    const { enabled, shapes, unread } = await call("/v1/shapes");
+    fill(list,
+      shapes.length ? h("ol", { class: "group-list", "aria-label": "Declared shapes" }, shapes.map(item)) : h("p", { class: "hint" }, enabled ? "No shape is declared." : "Set NUMA_EXTENDER_SHAPES=on to declare shapes."),
+      Object.entries(unread).map(([name, why]) => h("p", { class: "error" }, `${name} cannot be read: ${why}`)));
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    fill(list, h("p", { class: "error", role: "alert" }, error.message));
+  }
+}
+
+/** @param {any} shape a ShapeView */
+function item({ name, requests, hard, priority, copies, fits, missing, pools, age_seconds, problem, history }) {
+  const now = fits === null ? "not counted yet" : `${fits} could start now, ${copies} must`;
+  const of = Object.entries(pools).map(([pool, count]) => `${pool}: ${count}`).join(", ");
+  return h("li", {},
+    h("div", { class: "row" }, h("span", { class: "name" }, name),
+      missing ? tag(`${missing} missing`, "warning") : missing === 0 ? tag("enough", "yes") : tag("not counted", "unmanaged")),
+    h("p", {}, `${Object.entries(requests).map(([resource, amount]) => `${amount} ${resource}`).join(", ")} · ${hard ? "hard" : "ranked only"} · priority ${priority}`),
+    h("p", {}, now, age_seconds === null ? null : `, counted ${ago(age_seconds)}`, of ? ` · by pool: ${of}` : null),
+    problem ? h("p", { class: "error" }, `The last count failed: ${problem}`) : null,
+    history.length > 1 ? chart(history, copies) : null);
+}
+
+/** @param {{seconds_ago: number, fits: number}[]} history @param {number} copies */
+function chart(history, copies) {
+  const most = Math.max(copies, ...history.map(({ fits }) => fits));
+  const least = Math.min(...history.map(({ fits }) => fits));
+  const area = history.map(({ fits }, i) => `M${i * STEP} ${HEIGHT}v${-HEIGHT * fits / most}h${STEP - 1}V${HEIGHT}z`).join("");
+  const text = `${plural(history.length, "earlier count")} since ${ago(history[0].seconds_ago)}: ${least} at least, ${Math.max(...history.map(({ fits }) => fits))} at most`;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  for (const [key, value] of Object.entries({ viewBox: `0 0 ${history.length * STEP} ${HEIGHT}`, width: String(history.length * STEP), height: String(HEIGHT), role: "img", "aria-label": text, class: "past" })) svg.setAttribute(key, value);
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  path.setAttribute("d", area);
+  svg.append(path);
+  return svg;
+}
