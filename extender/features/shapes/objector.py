@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.features.shapes.counts import MAX_COPIES, CountedShape, ShapeCounts
-from extender.kubelet.verdict import Certainty
 from extender.questions.capacity import Capacity
 from extender.questions.node_context import Subject, subject_of
 from extender.questions.node_pods import NodePod, place_of, with_pod
@@ -33,17 +32,15 @@ from extender.replay.alignment import Alignment
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound, PodBound
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.objections import (
     BindCall,
     FilterCall,
     Filtered,
-    Objection,
     Objector,
     ScoreCall,
     avoid,
-    refused_as,
 )
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.placement_rules import PlacementRules
@@ -52,7 +49,6 @@ from extender.wire.workloads import PodWorkload
 MAX_NODES: Final = 64
 SECONDS: Final = 0.2
 MAX_EXCUSED: Final = 1000
-LAST_ROOM: Final = Judgement(RefusalReason.SHAPE, Certainty.EXACT)
 KEPT: Final = NotBound(f"{RefusalReason.SHAPE.text}; {RETRY}", BindFailure.SHAPE)
 
 
@@ -86,18 +82,18 @@ class ShapeObjector(Objector):
         self._permitted: dict[str, tuple[int, bool]] = {}
         """`_taken` before a pod was permitted, and whether it may take copies, by node."""
 
-    async def filter(self, call: FilterCall, filtered: Filtered) -> Objection | None:
+    async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result without nodes that have the last room of a hard shape, if others are feasible."""
         uid = call.args.pod.uid
         if call.answers is None or not filtered.feasible:
-            return None
+            return filtered
         tight = self._tight(call.args.pod, call.args.priority, filtered.feasible, hard_only=True)
         losing = await self._losing(call.args.pod, tight)
         after = avoid(filtered, losing, RefusalReason.SHAPE)
         self._excused.pop(uid, None)
         if losing and after is filtered:
             self._excused[uid] = None
-        return refused_as(LAST_ROOM, filtered, after)
+        return after
 
     async def score(self, call: ScoreCall, scores: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
         """The scores with 0 for nodes that have the last room of a shape, if another node has more."""
