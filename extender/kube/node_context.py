@@ -7,6 +7,7 @@ Rules of this file
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import orjson
@@ -49,16 +50,8 @@ class WatchedSurroundings:
         known = self._nodes.get(name, NOTHING_KNOWN)
         if not self._pods_complete:
             return known
-        return NodeContext(
-            labels=known.labels,
-            taints=known.taints,
-            unschedulable=known.unschedulable,
-            allocatable_milli=known.allocatable_milli,
-            requested_milli=self._requested.get(name, _NOTHING),
-            pods=self._list(name),
-            devices=self.devices_on(name),
-            claims=self.claims_on(name),
-        )
+        requested, devices, claims = self._requested.get(name, _NOTHING), self.devices_on(name), self.claims_on(name)
+        return replace(known, requested_milli=requested, pods=self._list(name), devices=devices, claims=claims)
 
     def _list(self, name: str) -> Sequence[WatchedPod]:
         pods = self._lists.get(name)
@@ -84,11 +77,9 @@ class WatchedSurroundings:
             if isinstance(change, Gone):
                 self._nodes.pop(node.name, None)
             else:
+                total = _milli(node.allocatable)
                 self._nodes[node.name] = NodeContext(
-                    labels=node.labels,
-                    taints=node.taints,
-                    unschedulable=node.unschedulable,
-                    allocatable_milli=_milli(node.allocatable),
+                    labels=node.labels, taints=node.taints, unschedulable=node.unschedulable, allocatable_milli=total
                 )
 
     def apply_pods(self, batch: Batch[PodRecord]) -> None:
@@ -110,11 +101,9 @@ class WatchedSurroundings:
         _set(self._pods, record.node_name, record.uid, _watched(record) if sign > 0 else None)
         requests = {name: sign * amount for name, amount in requests_of(record.reduced).items()}
         total = add(self._requested.get(record.node_name, _NOTHING), requests)
-        left = {name: amount for name, amount in total.items() if amount}
-        if left:
+        self._requested.pop(record.node_name, None)
+        if left := {name: amount for name, amount in total.items() if amount}:
             self._requested[record.node_name] = left
-        else:
-            self._requested.pop(record.node_name, None)
 
 
 def _set(table: dict[str, dict[str, T]], node_name: str, uid: str, value: T | None) -> None:
@@ -144,17 +133,26 @@ def _watched(record: PodRecord) -> WatchedPod:
 
 
 def requests_of(reduced: bytes) -> Mapping[str, int]:
-    """What a pod requests, in thousandths, from `PodRecord.reduced`. Empty if it cannot be read."""
+    """What a pod requests, in thousandths, from `PodRecord.reduced`. Empty if it cannot be read.
+
+    As kube-scheduler counts it during a resize: the larger amounts, or the allocated ones if the resize is infeasible.
+    """
     return _REQUESTS.of(reduced, lambda: _requests(reduced))
 
 
 def _requests(reduced: bytes) -> Mapping[str, int]:
     manifest = orjson.loads(reduced)
+    has_wish = "Infeasible" not in manifest["status"].get("resize", ())
     try:
-        rules = placement_rules_from_json(manifest["spec"], "spec")
-        return pod_requests(pod_from_json(manifest), rules.overhead_milli)
+        pod, rules = pod_from_json(manifest), placement_rules_from_json(manifest["spec"], "spec")
     except WireError:
         return _NOTHING
+    containers = []
+    for each in pod.containers:
+        wanted, allocated = each.requests_milli, each.allocated_milli or {}
+        counted = {name: max(amount, has_wish * wanted.get(name, 0)) for name, amount in allocated.items()}
+        containers.append(replace(each, requests_milli={**wanted, **counted}))
+    return pod_requests(replace(pod, containers=tuple(containers)), rules.overhead_milli)
 
 
 def _milli(allocatable: Mapping[str, str]) -> Mapping[str, int] | None:

@@ -184,6 +184,7 @@ def _encoded(reduced: dict[str, Any]) -> bytes:
 
 def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
     """The parts that admission reads, without what differs between pods of one controller."""
+    pending = [text(each, "reason") for each in items(status, "conditions") if each.get("type") == "PodResizePending"]
     return {
         "metadata": {
             "labels": _cut(strings(metadata, "labels")),
@@ -218,6 +219,7 @@ def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mappi
             "initContainerStatuses": _statuses(items(status, "initContainerStatuses")),
             "containerStatuses": _statuses(items(status, "containerStatuses")),
             **_pick(status, ("qosClass", "extendedResourceClaimStatus", "resourceClaimStatuses")),
+            **_lists(resize=pending),
         },
     }
 
@@ -236,7 +238,7 @@ def _affinity(affinity: Mapping[str, Any]) -> dict[str, Any]:
     return {**_pick(affinity, ("nodeAffinity",)), **{key: rule for key, rule in rules.items() if rule[REQUIRED]}}
 
 
-def _lists(**found: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def _lists(**found: list[Any]) -> dict[str, list[Any]]:
     """The lists that are not empty."""
     return {key: each for key, each in found.items() if each}
 

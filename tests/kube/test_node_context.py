@@ -68,6 +68,32 @@ def test_requests_are_the_sum_of_the_pods_there_once_all_are_known() -> None:
     assert known("a").requested_milli == {}
 
 
+@pytest.mark.parametrize(
+    ("cpu", "allocated", "reason", "counted"),
+    [
+        ("4", {}, "", 4000),  # the kubelet has not admitted it yet
+        ("4", {"cpu": "2"}, "", 4000),  # it grows
+        ("4", {"cpu": "2"}, "Deferred", 4000),
+        ("1", {"cpu": "2"}, "", 2000),  # it becomes smaller, and has not yet
+        ("4", {"cpu": "2"}, "Infeasible", 2000),
+    ],
+)
+def test_a_resize_counts_as_kube_scheduler_counts_it(
+    cpu: str, allocated: dict[str, str], reason: str, counted: int
+) -> None:
+    pod = pod_of(cpu, name="p")
+    name = pod["spec"]["containers"][0]["name"]
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
+    pod["status"] = {"containerStatuses": [{"name": name, "allocatedResources": allocated}], "conditions": conditions}
+    known = WatchedSurroundings()
+
+    known.apply_pods(Batch((Seen(pod_record(pod, "a")),)))
+
+    requested = known("a").requested_milli
+    assert requested is not None
+    assert requested["cpu"] == counted
+
+
 def test_a_pod_that_cannot_be_read_counts_as_nothing() -> None:
     known = WatchedSurroundings()
     unreadable = _pod("p", 2)

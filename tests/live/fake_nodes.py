@@ -1,23 +1,26 @@
 """Many nodes in one process: Node objects, reports by HTTP, and a naive admission of what is bound; no kubelet's files.
 
-    python -m tests.live.fake_nodes URL TOKEN_CA_DIRECTORY COUNT EXTENDER_URL
-
 Reports go to the extender's loopback address. Each change of a node is reported a moment later, as an exporter does.
+A pod that is deleted stops after a while, and then its node gives back what it held.
 """
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
+from random import Random
 
 import httpx
 import orjson
 
 from tests.drill import machines
-from tests.live.api import ApiError, AsyncApi, Json
+from tests.live.api import MERGE_PATCH, ApiError, AsyncApi, Json
 from tests.world.kubelet import Kubelet
 
 REPORT_SECONDS = 0.2
 """From a change to its report."""
 AT_ONCE = 8
+STOP_SECONDS, RELEASE_SECONDS = (0.1, 2.0), (0.0, 1.0)
+"""From a pod's deletion to the end of its containers, and from there until its node has released what it held."""
 SHAPE = 1
 """Of `machines.KINDS`: 16 CPUs on 2 NUMA nodes, policy single-numa-node."""
 
@@ -33,7 +36,9 @@ class FakeNodes:
         self._client = httpx.AsyncClient(timeout=30, trust_env=False)
         self._kubelets: dict[str, Kubelet] = {}
         self._seen: set[str] = set()
+        self._ending: set[str] = set()
         self._changed: set[str] = set()
+        self._random = Random(count)
         self.refused: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._runs = 0
@@ -56,7 +61,7 @@ class FakeNodes:
         self._kubelets = {
             name: Kubelet({**self.scenario, "node_name": name, "boot_id": f"boot-{self._runs}"}) for name in self.names
         }
-        self._seen, self._changed = set(), set()
+        self._seen, self._changed, self._ending = set(), set(), set()
         await self._report(self.names)
         version = (await self._api.call("GET", "/api/v1/pods?limit=1"))["metadata"]["resourceVersion"]
         self._tasks = [asyncio.create_task(self._follow(version)), asyncio.create_task(self._report_changes())]
@@ -85,13 +90,39 @@ class FakeNodes:
 
     def _take(self, pod: Json) -> None:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
-        if node not in self._kubelets or uid in self._seen:
+        if node not in self._kubelets:
+            return
+        if "deletionTimestamp" in pod["metadata"] and uid not in self._ending:
+            self._ending.add(uid)
+            self._begin(self._end(pod))
+        if uid in self._seen:
             return
         self._seen.add(uid)
         verdict = self._kubelets[node].admit(pod)
         if not verdict["admit"]:
             self.refused.append(f"{pod['metadata']['name']} on {node}: {verdict['message']}")
+            self._begin(self._fail(pod, verdict))
         self._changed.add(node)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        self._tasks.append(asyncio.create_task(work))
+
+    async def _fail(self, pod: Json, verdict: Json) -> None:
+        """Its status says that it was refused."""
+        status = {"phase": "Failed", "reason": verdict["reason"], "message": f"Pod was rejected: {verdict['message']}"}
+        with contextlib.suppress(ApiError):
+            await self._api.call("PATCH", f"{_path(pod)}/status", {"status": status}, MERGE_PATCH)
+
+    async def _end(self, pod: Json) -> None:
+        """Its containers stop, its object goes, and its node releases what it held."""
+        uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
+        await asyncio.sleep(self._random.uniform(*STOP_SECONDS))
+        with contextlib.suppress(ApiError):
+            await self._api.call("DELETE", f"{_path(pod)}?gracePeriodSeconds=0")
+        await asyncio.sleep(self._random.uniform(*RELEASE_SECONDS))
+        if uid in self._kubelets[node].pods:
+            self._kubelets[node].end(uid)
+            self._changed.add(node)
 
     async def _report_changes(self) -> None:
         while True:
@@ -126,3 +157,7 @@ class FakeNodes:
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
             "status": {"capacity": amounts, "allocatable": amounts, "nodeInfo": info},
         }
+
+
+def _path(pod: Json) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"

@@ -9,6 +9,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -107,6 +108,32 @@ def never_wakes() -> None:
     patch.object(Requeuer, "scan", nothing).start()
 
 
+def keeps_size() -> None:
+    """A pod counts as it was first seen on its node, whatever becomes of its size."""
+    from extender.kube.pods import PodDecoder
+
+    original, first = PodDecoder.__call__, dict[str, bytes]()
+
+    def kept(self: Any, value: Any) -> Any:  # noqa: ANN401
+        found = original(self, value)
+        return found and (found[0], replace(found[1], reduced=first.setdefault(found[0], found[1].reduced)))
+
+    patch.object(PodDecoder, "__call__", kept).start()
+
+
+def keeps_configuration() -> None:
+    """A node's kubelet is what its first report said, with its policies and options."""
+    from extender.cluster.store import NodeStore
+
+    original, first = NodeStore.observe, dict[str, Any]()
+
+    def kept(self: Any, observation: Any, now: float) -> Any:  # noqa: ANN401
+        kubelet = first.setdefault(observation.node_name, observation.kubelet)
+        return original(self, replace(observation, kubelet=kubelet), now)
+
+    patch.object(NodeStore, "observe", kept).start()
+
+
 def hears_late() -> None:
     """No mutant, but a slow network: the watch of pods delivers everything 3 s after kube-scheduler's own."""
     from extender.kube.watch import Watch
@@ -128,7 +155,10 @@ MUTANTS: Final[Mapping[str, Callable[[], None]]] = {
     each.__name__: each for each in (refuses_all, passes_all, forgets_in_flight, answers_late, loses_watch)
 }
 """Those that break every load."""
-CHANGES: Final = {**MUTANTS, "never_wakes": never_wakes, "hears_late": hears_late}
+CHANGES: Final = {
+    **MUTANTS,
+    **{each.__name__: each for each in (never_wakes, keeps_size, keeps_configuration, hears_late)},
+}
 
 
 def main(names: str, arguments: list[str]) -> None:

@@ -152,6 +152,7 @@ CIRCUMSTANCES: Final = {
     "nodes",
     "nodes, pods",
     "nodes, pods, recipe",
+    "nodes, pods, rounds",
     "nodes at the end, pods",
     "nodes, seconds of quiet",
     "pods, rounds",

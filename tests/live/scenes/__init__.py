@@ -20,10 +20,14 @@ from tests.live.scenes import (
     jobs,
     kills,
     late_plugins,
+    long_queue,
     mixed,
     preemption,
     quiet,
+    reconfigured,
     replicas,
+    replicasets,
+    resizes,
     restarts,
     slow_etcd,
     slow_stops,
@@ -38,6 +42,9 @@ SCENES: Final[Mapping[str, Scene]] = {
     "preemption": preemption.play,
     "restarts": restarts.play,
     "quiet": quiet.play,
+    "replicasets": replicasets.play,
+    "resizes": resizes.play,
+    "reconfigured": reconfigured.play,
     "kills": kills.play,
     "replicas": replicas.play,
     "ignorable": ignorable.play,
@@ -51,6 +58,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "arrivals": arrivals.play,
     "arrivals-default": arrivals.play_by_default,
     "jobs": jobs.play,
+    "long-queue": long_queue.play,
     "late-plugins": late_plugins.play,
     "slow-stops": slow_stops.play,
     "api-restarts": api_restarts.play,
@@ -58,6 +66,9 @@ SCENES: Final[Mapping[str, Scene]] = {
     "slow-etcd": slow_etcd.play,
     "compaction": compaction.play,
     "throughput": throughput.play,
+    "strategies": throughput.play_strategies,
 }
-WITH_REAL_KUBELETS: Final = ("mixed", "restarts", "late-plugins", "jobs", "slow-stops", "direct")
+ONLY_REAL: Final = ("resizes", "reconfigured")
+"""Restated kubelets do not do what happens there."""
+WITH_REAL_KUBELETS: Final = ("mixed", "restarts", "late-plugins", "jobs", "slow-stops", "direct", *ONLY_REAL)
 """Played with real kubelets where none is named. The others were not tried, or are made for restated ones."""

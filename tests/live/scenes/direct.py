@@ -9,9 +9,7 @@ manifest of the node's static pod changes. Left out: devices, and pods of which 
 from collections import Counter
 from random import Random
 
-import httpx
-
-from tests.live.api import Json
+from tests.live.asked import said, was, what_if
 from tests.live.binaries import Binaries
 from tests.live.book import FINISHED, Book
 from tests.live.cluster import Cluster, Plan, Say, cluster
@@ -23,7 +21,6 @@ from tests.live.whole.comparing import OTHER, SAME, UNSAID
 from tests.live.whole.node import WholeNode
 from tests.live.whole.runtime import LIFE
 from tests.live.workload import PODS, create, simple_pod
-from tests.oracle.amounts import parse_cpus
 
 NODES, ROUNDS, ROW = 4, 8, 5
 LIFE_SECONDS, PATIENCE_SECONDS = 25.0, 60.0
@@ -75,7 +72,7 @@ def _placed(running: Cluster, book: Book, node: LiveNode, name: str, random: Ran
     pod = simple_pod(name, random.randint(*CPUS), f"{random.randint(1, 4)}Gi")
     if random.random() < 1 / 3:
         pod["spec"]["activeDeadlineSeconds"] = DEADLINE_SECONDS
-    answer = _what_if(running, node, pod)
+    answer = what_if(running.extender, node, pod)
     pod["spec"]["nodeName"] = node.name
     uid = create(running.plane.api, pod)["metadata"]["uid"]
 
@@ -87,38 +84,11 @@ def _placed(running: Cluster, book: Book, node: LiveNode, name: str, random: Ran
         raise SceneError(f"{name} on {node.name}: neither admitted nor refused within {PATIENCE_SECONDS:.0f} s")
     entry = book.entry(uid)
     assert entry is not None
-    said, was = _said(answer, node), _was(node, uid) or entry.pod["status"].get("reason", "")
+    expected, found = said(answer, node), was(node, uid) or entry.pod["status"].get("reason", "")
     if answer["verdict"]["certainty"] != "exact":
-        return UNSAID, f"{name} on {node.name}: {was}; what-if was not certain"
-    is_same = was == said or (answer["outcome"] == "scheduler" and was.startswith("OutOf"))
-    return SAME if is_same else OTHER, f"{name} on {node.name}: said {said}, was {was}"
-
-
-def _said(answer: Json, node: LiveNode) -> str:
-    """CPUs, and on a real kubelet the NUMA nodes of the memory; or the reason of the refusal."""
-    verdict = answer["verdict"]
-    if not verdict["admit"]:
-        reason: str = verdict["reason"]
-        return reason
-    held = verdict["containers"]["c0"]
-    numas = {numa for block in held["memory"] for numa in block["numa"]}
-    return f"CPUs {sorted(parse_cpus(held['cpus']))}" + f", memory of {sorted(numas)}" * isinstance(node, WholeNode)
-
-
-def _was(node: LiveNode, uid: str) -> str:
-    """The same of what the kubelet did; empty: it did not admit the pod."""
-    if uid not in node.kubelet.placements:
-        return ""
-    mems = "".join(f", memory of {sorted(parse_cpus(each.mems))}" for each in node.given if each.uid == uid)
-    return f"CPUs {sorted(parse_cpus(node.kubelet.placements[uid]['containers']['c0']['cpus']))}{mems}"
-
-
-def _what_if(running: Cluster, node: LiveNode, pod: Json) -> Json:
-    asked = {"pod": pod, "nodes": [node.name]}
-    reply = httpx.post(f"{running.extender.url}/v1/what-if", json=asked, timeout=30, trust_env=False).raise_for_status()
-    (answer,) = reply.json()["nodes"]
-    found: Json = answer
-    return found
+        return UNSAID, f"{name} on {node.name}: {found}; what-if was not certain"
+    is_same = found == expected or (answer["outcome"] == "scheduler" and found.startswith("OutOf"))
+    return SAME if is_same else OTHER, f"{name} on {node.name}: said {expected}, was {found}"
 
 
 def _change_static_pod(running: Cluster, node: LiveNode, number: int, random: Random) -> bool:

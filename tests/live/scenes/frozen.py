@@ -1,4 +1,4 @@
-"""The extender does nothing for 20 s under a light load: waits of pods beside those with a frozen echo extender.
+"""The extender does nothing for 30 s under a light load: waits of pods beside those with a frozen echo extender.
 
 Left out: what `beside_echo` leaves out, and of each wait the time in which the extender does nothing.
 """
@@ -11,7 +11,7 @@ from tests.live.processes import Program
 from tests.live.report import Findings
 from tests.live.scenes.beside_echo import Fault, play_beside_echo
 
-FROZEN_SECONDS = 20.0
+FROZEN_SECONDS = 30.0
 
 
 def _freeze(_running: Cluster, extender: Program, enough: threading.Event) -> None:

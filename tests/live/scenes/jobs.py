@@ -26,10 +26,10 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     """A queue flows: something is bound soon after something has ended."""
     findings = Findings("jobs")
     with cluster(binaries, plan, say, nodes=NODES) as running:
-        ours = _feed(running, plan, "ours", running.extender.url)
+        ours = feed_jobs(running, plan, "ours", running.extender.url, pods=PODS, load=LOAD)
         audit, binds = audit_of(running.extender, say), running.extender.binds()
         with running.extender.echo() as echo:
-            theirs = _feed(running, plan, "echo", echo.url)
+            theirs = feed_jobs(running, plan, "echo", echo.url, pods=PODS, load=LOAD)
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {plan.pods or PODS}")
     stall, echo_stall = longest_stall(ours.entries), longest_stall(theirs.entries)
@@ -60,16 +60,17 @@ def longest_stall(entries: list[Entry]) -> float:
     return longest
 
 
-def _feed(running: Cluster, plan: Plan, name: str, url: str) -> Round:
+def feed_jobs(running: Cluster, plan: Plan, name: str, url: str, *, pods: int, load: float) -> Round:
+    """Jobs of one container; *pods* is the scene's own number. *load*: of the cluster's CPUs, with those that wait."""
     running.scheduler.configure(url)
     with running.scheduler:
         return feed(
             running,
             name,
             seed=plan.seed,
-            pods=plan.pods or PODS,
+            pods=plan.pods or pods,
             life_seconds=plan.seconds or LIFE_SECONDS,
-            load=LOAD,
+            load=load,
             patience=PATIENCE_SECONDS,
             prepare=_fit,
         )

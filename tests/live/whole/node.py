@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tests.ports import reserve_port
 BOUND = (
     "sys/devices/system/node", "sys/devices/system/cpu", "sys/kernel/mm/hugepages", "proc/cpuinfo", "proc/meminfo",
 )  # fmt: skip
+CPU_STATE = "cpu_manager_state"
 POD_ADDRESS = "127.0.0.1"
 """Of all pods: behind none of them is a program."""
 
@@ -107,6 +108,24 @@ class WholeNode(LiveNode):
         new.write_text(json.dumps(pod))
         new.rename(self._files / "manifests" / name)
 
+    def configure(self, settings: Json) -> None:
+        """Change fields of the configuration, which the kubelet reads at its next start."""
+        self.scenario["kubelet"].update(settings)
+        self._write_configuration()
+
+    def held(self) -> Mapping[str, str]:
+        """CPUs by UID, as the kubelet's state file has them for a pod's first container; empty: there is none."""
+        try:
+            state = json.loads((self._files / CPU_STATE).read_text())
+        except OSError:
+            return {}
+        return {uid: next(iter(containers.values())) for uid, containers in state.get("entries", {}).items()}
+
+    def delete_state(self, *names: str) -> None:
+        """Delete state files, as a person does after the kubelet has refused them."""
+        for name in names:
+            (self._files / name).unlink(missing_ok=True)
+
     def exporter_program(self, arguments: Sequence[str | Path], log: Path) -> Program:
         words = [*EXPORTER_COMMAND, *arguments, "--listen", ""]
         return Inside(self._namespace, f"exporter {self.name}", words, log)
@@ -142,6 +161,9 @@ class WholeNode(LiveNode):
             file = self.directory / "sysctls" / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{value}\n")
+        self._write_configuration()
+
+    def _write_configuration(self) -> None:
         configuration = kubelet_configuration(self.scenario["kubelet"], self._own)
         (self._files / "config.yaml").write_text(json.dumps(configuration, indent=1))
 
