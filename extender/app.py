@@ -46,6 +46,7 @@ from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import Bind, BindSettings
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge
+from extender.scheduling.effects import Effects, Offload
 from extender.scheduling.filter import Filter, FilterSettings
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import LateNodes
@@ -57,10 +58,9 @@ from extender.scheduling.records.decisions import DecisionLog
 from extender.scheduling.records.predictions import Audit
 from extender.scheduling.records.refusals import RecentRefusals
 from extender.scheduling.records.unjudged import UnjudgedClasses
-from extender.scheduling.replays import Offload
 from extender.scheduling.scheduling import Scheduling
-from extender.scheduling.shared import CallRecords, Effects, KnownCluster, SharedParts
-from extender.scheduling.victims import LateRunningPods
+from extender.scheduling.shared import CallRecords, KnownCluster, SharedParts
+from extender.scheduling.victims import RunningPods
 from extender.workers.frames import WorkerSettings
 from extender.workers.pool import AskedQuestions, QuestionLimits
 
@@ -94,7 +94,7 @@ def make_service(
     metrics, surroundings = Metrics(), LateNodeContext()
     audit = Audit(clock=clock, window=settings.audit_window, distrust_after=settings.distrust_after)
     known = _make_known(settings, _make_store(settings, clock, audit, metrics), surroundings)
-    effects = Effects(clock=clock, sleep=sleep, offload=offload, metrics=metrics)
+    effects = Effects(clock=clock, sleep=sleep, offload=offload, metrics=metrics, cpu_clock=time.thread_time)
     judging = _make_judging(settings, known.nodes, effects, judge)
     barrier = Barrier(settings.barrier_seconds if settings.watches else 0.0, known.pods, clock)
     refusals = RecentRefusals(settings.leave_out_seconds)
@@ -134,11 +134,8 @@ def _make_judging(settings: Settings, nodes: NodeStore, effects: Effects, judge:
             JudgementCache(settings.max_remembered_judgements),
             nodes,
             unjudged,
-            metrics=effects.metrics,
-            clock=effects.clock,
-            offload=effects.offload,
+            effects,
             late_nodes=late_nodes,
-            cpu_clock=time.thread_time,
             ranking=ranking,
         )
 
@@ -154,7 +151,7 @@ def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeCont
     return KnownCluster(
         nodes=nodes,
         pods=pods,
-        running=LateRunningPods(),
+        running=RunningPods(),
         totals=NodeTotals(nodes, pods, surroundings, surroundings.finished),
         link=ApiServerLink(),
         demands=NamespaceDemands(),
@@ -300,7 +297,7 @@ def make_questions(service: Service) -> AskedQuestions:
         look_up=service.surroundings,
         demands=service.known.demands.all,
         judge=service.judging.ranking.judge,
-        budgets=service.known.running.budgets,
+        budgets=lambda: service.known.running.budgets(),  # noqa: PLW0108 - a feature sets it later
         forecast=lambda: service.surroundings.make_forecast(),  # noqa: PLW0108 - a feature sets it later
         metrics=service.metrics,
     )

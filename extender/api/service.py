@@ -17,10 +17,10 @@ from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
 from extender.questions.node_context import NOTHING_KNOWN, ClaimForecast, NodeContext, no_forecast
 from extender.scheduling.cached_judge import CachedJudge
+from extender.scheduling.effects import Offload
 from extender.scheduling.objections import Objector
 from extender.scheduling.records.kubelet_rules import Behaviour
 from extender.scheduling.records.predictions import Audit
-from extender.scheduling.replays import Offload
 from extender.scheduling.scheduling import Scheduling
 from extender.scheduling.shared import CallRecords, KnownCluster
 

@@ -21,6 +21,7 @@ Rules of this file
 - Each objector may keep the pod away from the node, in the order of the list; see `objections`.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from enum import Enum
@@ -39,7 +40,7 @@ from extender.scheduling.binder import (
     NotBound,
     PodBound,
 )
-from extender.scheduling.locks import NodeLocks, SharedBudget, WaitingPlaces
+from extender.scheduling.locks import NodeLocks, SharedBudget
 from extender.scheduling.objections import BindCall
 from extender.scheduling.placement_annotation import ANNOTATION, placement_annotation
 from extender.scheduling.reasons import RefusalReason
@@ -50,6 +51,8 @@ from extender.wire.scheduler import ExtenderBindingArgs
 LOG: Final = logging.getLogger(__name__)
 _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 0.4
 """How soon a waiting call checks again; the pause doubles, because each check costs replays."""
+MAX_WAITING: Final = 32
+"""How many bind calls wait for a node to change, or for the API server: half of the places for scheduler calls."""
 
 UNSETTLED: Final = NotBound(f"{RefusalReason.UNSETTLED.text}; {RETRY}", BindFailure.UNSETTLED)
 STARTING: Final = NotBound(f"{RefusalReason.STARTING.text}; {RETRY}", BindFailure.STARTING)
@@ -94,7 +97,7 @@ class Bind:
         self._judge, self._objectors, self._clock = shared.judge, shared.objectors, effects.clock
         self._sleep, self._offload = effects.sleep, effects.offload
         self._locks = NodeLocks()
-        self._waiting = WaitingPlaces()
+        self._waiting = asyncio.Semaphore(MAX_WAITING)
         self._admissions = SharedBudget(MAX_EXIT_ADMISSIONS, MAX_EXITS)
 
     async def bind(self, args: ExtenderBindingArgs) -> BindOutcome:
@@ -112,9 +115,9 @@ class Bind:
                 return NotBound(f"other pods are being bound to {args.Node}; {RETRY}", BindFailure.BUSY)
             if self._clock() >= until or not await self._may_pass_soon(args, outcome):
                 break
-            with self._waiting.take() as may_wait:
-                if not may_wait:
-                    break
+            if self._waiting.locked():
+                break
+            async with self._waiting:
                 await self._sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
         if not isinstance(outcome, PodBound):

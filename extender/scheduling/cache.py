@@ -1,4 +1,4 @@
-"""The judgements of pod shapes, by class of nodes and by slot of the node.
+"""The judgements of pod shapes, by class of nodes.
 
 Rules of this file
 - Bounded: at most `max_judgements` are held, and a pod shape counts as one for each `JUDGEMENT_BYTES` that it takes.
@@ -7,16 +7,14 @@ Rules of this file
 - A pod shape forgets the classes that no node has any more: it holds three times as many judgements as there are nodes.
 - Classes are immutable and their ids are never reused, so no entry becomes wrong.
 - The judged pod has no UID of a real pod. A node that already holds a replica would otherwise answer for that replica.
-- By slot, a call about thousands of nodes is a few array operations. A column has, for each slot, the class that was
-  judged and the number (code) of its judgement. It is used only where that class is still the node's, so a column never
-  becomes wrong, and no change has to be passed on to it.
-- Different judgements are few. The answer and the score that follow from a judgement are computed once for each
-  different one.
+- A judgement is kept as its number (code) among the different ones of the shape. These are few, so that a call about
+  thousands of nodes is a few array operations, and a score is computed once for each different judgement.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Final, TypeVar
 
 import numpy as np
@@ -25,19 +23,16 @@ from numpy.typing import NDArray
 from extender.bounded import BoundedMap
 from extender.cluster.class_index import Classes
 from extender.cluster.node_class import NodeClass
-from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
 
 UNJUDGED: Final = -1
-"""The code of a slot without a judgement."""
+"""The code of a node without a judgement."""
 _MANY: Final = 1000
 _MAX_SCALES: Final = 8
 """The number of scales for which scores are kept."""
 
 Int64s = NDArray[np.int64]
-Answer = tuple[str | None, Certainty]
-"""The text of the refusal, None of a feasible node; and the certainty."""
 S = TypeVar("S", bound=Hashable)
 
 
@@ -46,33 +41,14 @@ class Kinds:
 
     def __init__(self) -> None:
         self.judgements: Final[list[Judgement]] = []
-        self.answers: Final[list[Answer]] = []
-        """The different answers of filter."""
-        self.texts: Final[list[str | None]] = []
-        """The different texts of answers."""
         self._code_of: Final[dict[Judgement, int]] = {}
-        self._answer_numbers: Final[dict[Answer, int]] = {}
-        self._answer_of = np.zeros(8, np.int64)
-        self._text_of = np.zeros(0, np.int64)
         self._scores: Final[dict[Hashable, NDArray[np.uint8]]] = {}
 
     def code(self, judgement: Judgement) -> int:
         """The code of a judgement."""
-        code = self._code_of.get(judgement)
-        if code is None:
-            code = self._code_of[judgement] = len(self.judgements)
+        code = self._code_of.setdefault(judgement, len(self.judgements))
+        if code == len(self.judgements):
             self.judgements.append(judgement)
-            text = None if judgement.refusal is None else judgement.refusal.text
-            answer = (text, judgement.certainty)
-            number = self._answer_numbers.setdefault(answer, len(self.answers))
-            if number == len(self.answers):
-                self.answers.append(answer)
-                if text not in self.texts:
-                    self.texts.append(text)
-                self._text_of = np.append(self._text_of, self.texts.index(text))
-            if code == len(self._answer_of):
-                self._answer_of = np.resize(self._answer_of, 2 * code)
-            self._answer_of[code] = number
         return code
 
     def different(self, codes: Int64s) -> tuple[tuple[Judgement, ...], NDArray[np.uint32]]:
@@ -81,13 +57,11 @@ class Kinds:
         judgements = tuple(map(self.judgements.__getitem__, present.tolist()))
         return judgements, np.searchsorted(present, codes).astype(np.uint32)
 
-    def answers_of(self, codes: Int64s) -> Int64s:
-        """For each code: the position of its answer in `answers`."""
-        return self._answer_of[codes]
-
-    def texts_of(self, numbers: Int64s) -> Int64s:
-        """The number in `texts` of each number in `answers`."""
-        return self._text_of[numbers]
+    def counts(self, codes: Int64s) -> Iterator[tuple[int, Judgement, int]]:
+        """(code, judgement, number of nodes) of each different judgement of nodes with *codes*."""
+        for code, count in enumerate(np.bincount(codes).tolist()):
+            if count:
+                yield code, self.judgements[code], count
 
     def scores_of(
         self,
@@ -114,41 +88,6 @@ class Kinds:
         return known[codes]
 
 
-class Column:
-    """The judgements of one pod shape by slot; empty at first."""
-
-    def __init__(self) -> None:
-        self.kinds = Kinds()
-        self._class_ids = np.zeros(0, np.int64)
-        self._codes = np.zeros(0, np.int64)
-
-    def codes(self, slots: Int64s, ids: Int64s, size: int, judgements: Mapping[int, Judgement]) -> Int64s:
-        """The code of the judgement of each node; `UNJUDGED` where *judgements* has none.
-
-        *slots*, *ids*: slot and class id of each node. *size*: how many slots arrays have. *judgements*: the judgement
-        of each class id.
-        """
-        if len(self._class_ids) != size or len(self.kinds.judgements) > 2 * size + _MANY:
-            self.kinds = Kinds()
-            self._class_ids = np.full(size, np.iinfo(np.int64).max, np.int64)
-            self._codes = np.full(size, UNJUDGED, np.int64)
-        codes = self._codes[slots]
-        changed = np.flatnonzero(self._class_ids[slots] != ids)
-        if len(changed):
-            if not judgements:
-                codes[changed] = UNJUDGED
-                return codes
-            code, found = self.kinds.code, map(judgements.get, ids[changed].tolist())
-            codes[changed] = [UNJUDGED if each is None else code(each) for each in found]
-            judged = changed[codes[changed] != UNJUDGED]
-            self._class_ids[slots[judged]], self._codes[slots[judged]] = ids[judged], codes[judged]
-        return codes
-
-    def put(self, slots: Int64s, ids: Int64s, judgement: Judgement) -> None:
-        """Set the judgement of nodes that are alike, after `codes` with the same size."""
-        self._class_ids[slots], self._codes[slots] = ids, self.kinds.code(judgement)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAnswers:
     """The judgements of the nodes of one request.
@@ -168,51 +107,63 @@ class NodeAnswers:
         return list(map(self.names.__getitem__, positions.tolist()))
 
 
-Judgements = Mapping[int, Judgement]
-"""Judgements of one pod shape, by class id."""
-
 MAX_SLOW: Final = 1_000
 """The number of classes that a pod shape remembers as slow to replay."""
 JUDGEMENT_BYTES: Final = 100
 FEW: Final = 64
 """Judgements of a pod shape that are kept without asking whether a node still has the class."""
-MAX_COLUMNS: Final = 16
-"""For how many pod shapes the judgements are also kept by slot: 16 bytes for each node and shape."""
 
 
 class ShapeJudgements:
-    """The judgements of one pod shape."""
+    """The judgements of one pod shape. `codes`: by class id, those of `kinds`."""
 
-    __slots__ = ("_full_at", "judgements", "key", "own_weight", "shape", "shares")
+    __slots__ = ("_full_at", "codes", "key", "kinds", "own_weight", "shape", "shares")
 
     def __init__(self, pod: Pod, key: object) -> None:
         self.key: Final = key
         self.shape: Final = PodShape(replace(pod, uid=SHAPE_UID))
-        self.judgements: dict[int, Judgement] = {}
+        self.kinds = Kinds()
+        self.codes: dict[int, int] = {}
         self.shares: Final[BoundedMap[int, int]] = BoundedMap(MAX_SLOW)
         """Shares of steps used so far by each class whose replay takes long, by class id; see `replays`."""
         self.own_weight: Final = 1 + pod.weight_bytes // JUDGEMENT_BYTES
         """As how many judgements the shape itself counts."""
         self._full_at = FEW
 
+    def get(self, class_id: int) -> Judgement | None:
+        """The judgement of a class; None if there is none."""
+        code = self.codes.get(class_id)
+        return None if code is None else self.kinds.judgements[code]
+
+    def codes_of(self, class_ids: Int64s, kinds: Kinds) -> Int64s:
+        """The codes in *kinds* of the judgements of classes; `UNJUDGED` for those that have none.
+
+        *kinds*: those of this shape when the call began.
+        """
+        ids = class_ids.tolist()
+        if kinds is self.kinds:
+            return np.fromiter(map(self.codes.get, ids, repeat(UNJUDGED)), np.int64, len(ids))
+        return np.array([UNJUDGED if (each := self.get(i)) is None else kinds.code(each) for i in ids], np.int64)
+
     def missing(self, classes: Iterable[NodeClass]) -> list[NodeClass]:
         """The classes of *classes* that have no judgement."""
-        known = self.judgements
+        known = self.codes
         return [each for each in classes if each.id not in known]
 
-    def add(self, judgements: Judgements, class_ids: Int64s) -> None:
+    def add(self, codes: Mapping[int, int], class_ids: Int64s) -> None:
         """Add judgements, and forget old ones of classes that are not among *class_ids*.
 
-        The newest stay in any case: a call that is not answered yet may need them. Who holds the former `judgements`
-        may still read them.
+        The newest stay in any case: a call that is not answered yet may need them.
         """
-        self.judgements.update(judgements)
-        if len(self.judgements) > self._full_at:
+        self.codes.update(codes)
+        if len(self.codes) > self._full_at:
             current = set(class_ids.tolist())
-            old = len(self.judgements) - max(len(current), len(judgements), FEW)
-            held = enumerate(self.judgements.items())
-            self.judgements = {i: each for n, (i, each) in held if n >= old or i in current}
-            self._full_at = len(self.judgements) + max(len(current), FEW)
+            old = len(self.codes) - max(len(current), len(codes), FEW)
+            self.codes = {i: each for n, (i, each) in enumerate(self.codes.items()) if n >= old or i in current}
+            if len(self.kinds.judgements) > 2 * len(self.codes) + _MANY:
+                before, self.kinds = self.kinds.judgements, Kinds()
+                self.codes = {i: self.kinds.code(before[each]) for i, each in self.codes.items()}
+            self._full_at = len(self.codes) + max(len(current), FEW)
 
 
 class JudgementCache:
@@ -221,7 +172,6 @@ class JudgementCache:
     def __init__(self, max_judgements: int) -> None:
         self._max: Final = max_judgements
         self._shapes: OrderedDict[object, ShapeJudgements] = OrderedDict()
-        self._columns: BoundedMap[ShapeJudgements, Column] = BoundedMap(MAX_COLUMNS)
         self._held = 0
         """Judgements held, and the weights of the shapes."""
         self._own = 0
@@ -247,32 +197,26 @@ class JudgementCache:
             self._shapes.move_to_end(found.key)
         return found
 
-    def store(self, entry: ShapeJudgements, judgements: Judgements, class_ids: Int64s) -> None:
-        """Add judgements to *entry*. *class_ids*: the classes that nodes have now.
+    def store(self, entry: ShapeJudgements, judgements: Mapping[int, Judgement], class_ids: Int64s) -> None:
+        """Add judgements, by class id, to *entry*. *class_ids*: the classes that nodes have now.
 
         An entry that was dropped while its judgements were computed still serves the call that holds it.
         """
-        before = len(entry.judgements)
-        entry.add(judgements, class_ids)
-        if self._shapes.get(entry.key) is entry:
-            self._held += len(entry.judgements) - before
-            self._make_room()
+        self.store_codes(entry, {i: entry.kinds.code(each) for i, each in judgements.items()}, class_ids)
 
-    def column(self, entry: ShapeJudgements) -> Column:
-        """The judgements of a shape by slot; an empty column if there is none. Only the last shapes used have one."""
-        if self._shapes.get(entry.key) is not entry:  # dropped
-            return Column()
-        found = self._columns.pop(entry, None) or Column()
-        self._columns[entry] = found
-        return found
+    def store_codes(self, entry: ShapeJudgements, codes: Mapping[int, int], class_ids: Int64s) -> None:
+        """As `store`, for judgements that have their codes."""
+        before = len(entry.codes)
+        entry.add(codes, class_ids)
+        if self._shapes.get(entry.key) is entry:
+            self._held += len(entry.codes) - before
+            self._make_room()
 
     def _make_room(self) -> None:
         while (self._held > self._max or self._own > self._max // 4) and len(self._shapes) > 1:
             _, oldest = self._shapes.popitem(last=False)
-            self._columns.pop(oldest, None)
-            self._held -= oldest.own_weight + len(oldest.judgements)
+            self._held -= oldest.own_weight + len(oldest.codes)
             self._own -= oldest.own_weight
         if self._held > self._max:
             self._shapes.clear()
-            self._columns.clear()
             self._held = self._own = 0

@@ -7,9 +7,9 @@ Rules of this file
 - A class that could not be judged counts as unknown. It is logged and counted once, with all that reproduces it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
-from extender.scheduling.cache import UNJUDGED, Column, Int64s, JudgementCache, Judgements, NodeAnswers, ShapeJudgements
+from extender.scheduling.cache import UNJUDGED, Int64s, JudgementCache, NodeAnswers, ShapeJudgements
+from extender.scheduling.effects import Effects
 from extender.scheduling.judge import BoundedJudge, follows_from_key, merits_of
 from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, PodShape, Trouble
-from extender.scheduling.late_projections import LateMetrics, LateProjections
+from extender.scheduling.late_projections import LateProjections
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged
 from extender.scheduling.replays import (
@@ -34,7 +35,6 @@ from extender.scheduling.replays import (
     SLOW,
     WORTH,
     Judged,
-    Offload,
     alike,
     judge_all,
     judge_quickly,
@@ -62,21 +62,10 @@ class NotReadyError(Exception):
     """The request cannot be answered now; the message says why."""
 
 
-class JudgeMetrics(LateMetrics, Protocol):
-    """Counts replays."""
-
-    def replayed(self, count: int) -> None:
-        """This many classes were judged by replay."""
-
-    def not_judged(self, trouble: Trouble) -> None:
-        """A class could not be judged."""
-
-
 class CachedJudge:
     """Judges pods on nodes of *cluster* with *judge*.
 
-    *late_nodes*: what happens to nodes that were not judged in time. *clock*: seconds of the clock of all deadlines.
-    *cpu_clock*: seconds of CPU time of the thread that calls it. *ranking*: the judge that adds the merits of the
+    *late_nodes*: what happens to nodes that were not judged in time. *ranking*: the judge that adds the merits of the
     strategy; None: *judge* adds them.
     """
 
@@ -86,26 +75,21 @@ class CachedJudge:
         cache: JudgementCache,
         cluster: NodeStore,
         unjudged: UnjudgedClasses,
+        effects: Effects,
         *,
-        metrics: JudgeMetrics,
-        clock: Callable[[], float],
-        offload: Offload,
         late_nodes: LateNodes = LateNodes.ERROR,
-        cpu_clock: Callable[[], float] = lambda: 0.0,
         ranking: "CachedJudge | None" = None,
     ) -> None:
         self.judge: Final = judge
         self.cache: Final = cache
         self.unjudged: Final = unjudged
-        self._cluster = cluster
-        self._metrics, self._clock, self._offload, self._late_nodes = metrics, clock, offload, late_nodes
-        self._cpu_clock = cpu_clock
+        self._cluster, self._late_nodes = cluster, late_nodes
+        self._metrics, self._offload = effects.metrics, effects.offload
+        self._clock, self._cpu_clock = effects.clock, effects.cpu_clock
         self.ranking: Final = ranking or self
         self._resting: BoundedMap[str, float] = BoundedMap(MAX_RESTING)
         """Until when the pods of a namespace get no last shares."""
-        self.projections: Final[LateProjections] = (
-            ranking.projections if ranking else LateProjections(cluster, offload=offload, metrics=metrics)
-        )
+        self.projections: Final[LateProjections] = ranking.projections if ranking else LateProjections(cluster, effects)
 
     def entry(self, pod: Pod) -> ShapeJudgements:
         """The cache entry of the pod's shape."""
@@ -128,7 +112,7 @@ class CachedJudge:
         *,
         is_any_feasible: bool = False,
     ) -> None:
-        """Judge those of *classes* that have no judgement yet. `entry.judgements` then has those judged in time.
+        """Judge those of *classes* that have no judgement yet. *entry* then has those judged in time.
 
         `entry.shares` has the other classes that were tried. *is_any_feasible*: a node of another class is feasible.
         After a long call, pods of the namespace get no last shares for some time, as if that were True.
@@ -161,41 +145,32 @@ class CachedJudge:
         self._store(entry, short, judge_quickly(self.judge, entry.shape, short))
         return not entry.missing(missing)
 
-    async def answer_all(
+    async def _late_answers(
         self,
         entry: ShapeJudgements,
         classes: Collection[NodeClass],
-        deadline: float | None = None,
+        deadline: float | None,
         *,
-        is_any_feasible: bool = False,
-    ) -> Judgements:
-        """A judgement for each of *classes*; see `LateNodes` for those that were not in time.
-
-        *is_any_feasible*: another node of the call is feasible.
+        is_any_feasible: bool,
+    ) -> Mapping[int, Judgement]:
+        """As `answer`. Returns the judgements of those that were not in time, by class id; see `LateNodes`.
 
         Raises:
             NotReadyError: classes had no turn before *deadline*, and their nodes are neither refused nor passed.
         """
-        missing = entry.missing(classes)
-        if not missing:
-            return entry.judgements
-        await self.answer(entry, missing, deadline, is_any_feasible=is_any_feasible)
-        left = entry.missing(missing)
-        if not left:
-            return entry.judgements
+        await self.answer(entry, classes, deadline, is_any_feasible=is_any_feasible)
+        left = entry.missing(classes)
         unheard = [each for each in left if each.id not in entry.shares]
         if self._late_nodes is LateNodes.PASS and not entry.shape.pod.demand.is_required:
-            return {**entry.judgements, **{each.id: NOT_JUDGED for each in left}}
-        is_any_feasible |= any(
-            entry.judgements[each.id].refusal is None for each in missing if each.id in entry.judgements
-        )
+            return {each.id: NOT_JUDGED for each in left}
+        judged = (entry.get(each.id) for each in classes)
+        is_any_feasible |= any(each is not None and each.refusal is None for each in judged)
         if unheard and not (self._late_nodes is LateNodes.REFUSE and is_any_feasible):
             raise NotReadyError(
                 f"out of time with {len(unheard)} of {len(classes)} kinds of nodes to judge; "
                 "the next attempt goes on with them"
             )
-        late = {each.id: SLOW if each.id in entry.shares else NO_TURN for each in left}
-        return {**entry.judgements, **late}
+        return {each.id: SLOW if each.id in entry.shares else NO_TURN for each in left}
 
     async def answer_nodes(
         self, entry: ShapeJudgements, names: Sequence[str], now: float, deadline: float | None = None
@@ -203,55 +178,33 @@ class CachedJudge:
         """The judgement of each of the nodes *names*. Where all are known, it is a few operations on arrays.
 
         Raises:
-            NotReadyError: see `answer_all`.
+            NotReadyError: see `_late_answers`.
         """
         self._cluster.expire(now)
-        index, column = self._cluster.index, self.cache.column(entry)
+        index, kinds = self._cluster.index, entry.kinds
         slots, version = index.names.slots_of(names), index.version
-        classes: Classes = index.classes[slots]
-        codes = await self._judged(entry, column, classes, slots, deadline)
-        return NodeAnswers(names=names, classes=classes, codes=codes, kinds=column.kinds, version=version)
-
-    async def _judged(
-        self,
-        entry: ShapeJudgements,
-        column: Column,
-        classes: Classes,
-        slots: Int64s,
-        deadline: float | None,
-    ) -> Int64s:
-        """The code of the judgement of each of the nodes, which have these *classes* and *slots*."""
-        ids, size = self._cluster.index.ids[slots], len(self._cluster.index.ids)
-        held = entry.judgements
-        codes = column.codes(slots, ids, size, held)
+        classes, ids = index.classes[slots], index.ids[slots]
+        codes = entry.codes_of(ids, kinds)
         missing = np.flatnonzero(codes == UNJUDGED)
-        is_new = len(missing) == len(slots)
+        is_new = len(missing) == len(names)
         if len(missing) >= (MAX_AT_ONCE + 1 if is_new else WORTH):
-            await self._judge_alike(entry, column, classes[missing], slots[missing], deadline)
-            codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
+            await self._judge_alike(entry, classes[missing], slots[missing], deadline)
+            codes[missing] = entry.codes_of(ids[missing], kinds)
             missing = np.flatnonzero(codes == UNJUDGED)
-        answered: Judgements = {}
         if len(missing):
-            left = dict.fromkeys(classes[missing].tolist()).keys()
-            are_few = len(left) <= MAX_AT_ONCE and not is_new
-            if not (are_few and self.answer_at_once(entry, left)):
-                known = map(column.kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
+            left: list[NodeClass] = list(dict.fromkeys(classes[missing].tolist()))
+            late: Mapping[int, Judgement] = {}
+            if is_new or len(left) > MAX_AT_ONCE or not self.answer_at_once(entry, left):
+                known = map(kinds.judgements.__getitem__, np.unique(codes[codes != UNJUDGED]).tolist())
                 is_any_feasible = any(each.refusal is None for each in known)
-                answered = await self.answer_all(entry, left, deadline, is_any_feasible=is_any_feasible)
-            codes = column.codes(slots, ids, len(self._cluster.index.ids), entry.judgements)
-        late = np.flatnonzero(codes == UNJUDGED)
-        if len(late):  # the entry may have forgotten classes of this request: `held` has them
-            judgements = {**held, **entry.judgements, **answered}
-            codes[late] = [column.kinds.code(judgements[each]) for each in ids[late].tolist()]
-        return codes
+                late = await self._late_answers(entry, left, deadline, is_any_feasible=is_any_feasible)
+            codes[missing] = entry.codes_of(ids[missing], kinds)
+            for position in np.flatnonzero(codes == UNJUDGED).tolist():
+                codes[position] = kinds.code(late[int(ids[position])])
+        return NodeAnswers(names=names, classes=classes, codes=codes, kinds=kinds, version=version)
 
     async def _judge_alike(
-        self,
-        entry: ShapeJudgements,
-        column: Column,
-        classes: Classes,
-        slots: Int64s,
-        deadline: float | None,
+        self, entry: ShapeJudgements, classes: Classes, slots: Int64s, deadline: float | None
     ) -> None:
         """Judge one node of each set of nodes that are alike for the pod, and store its judgement for all of them.
 
@@ -265,24 +218,23 @@ class CachedJudge:
         firsts: list[NodeClass] = classes[[each.members[0] for each in found]].tolist()
         if not (len(firsts) <= MAX_AT_ONCE and self.answer_at_once(entry, firsts)):
             await self.answer(entry, firsts, deadline, is_any_feasible=True)  # the others come next
-        judged: dict[int, Judgement] = {}
-        budget = Budget(MERIT_STEPS)
+        judged: dict[int, int] = {}
+        budget, kinds = Budget(MERIT_STEPS), entry.kinds
         # a node that changed during the wait has another row of the free table; its former row may be another node's
         is_unchanged = (index.ids[slots] == ids) & (index.places[slots] == places)
         for first, each in zip(firsts, found, strict=True):
-            judgement, of_members = entry.judgements.get(first.id), ids[each.members]
+            judgement, of_members = entry.get(first.id), ids[each.members]
             if judgement is None:
                 continue
             if follows_from_key(self.judge, entry.shape, first, judgement):
-                judged |= dict.fromkeys(of_members.tolist(), judgement)
-                column.put(slots[each.members], of_members, judgement)
+                judged |= dict.fromkeys(of_members.tolist(), kinds.code(judgement))
             elif judgement.merit is not None and len(each.members) > 1:
                 still = is_unchanged[each.members]
                 merits = merits_of(self.judge, entry.shape, first, judgement, each.group, each.rows[still], budget)
-                of_merit = {merit: judgement._replace(merit=merit) for merit in set(merits or ())}
+                code_of = {merit: kinds.code(judgement._replace(merit=merit)) for merit in set(merits or ())}
                 pairs = zip(of_members[still].tolist(), merits or (), strict=False)
-                judged |= {class_id: of_merit[merit] for class_id, merit in pairs}
-        self.cache.store(entry, judged, index.ids)
+                judged |= {class_id: code_of[merit] for class_id, merit in pairs}
+        self.cache.store_codes(entry, judged, index.ids)
 
     async def answer_node(self, pod: Pod, node_name: str, seconds: float) -> Judgement:
         """The judgement of one node in the state that it has when this returns.
@@ -295,12 +247,12 @@ class CachedJudge:
         await self.projections.settled(node_name, seconds)
         for _ in range(_MAX_ATTEMPTS):
             node_class = self._class_of(node_name)
-            if self.answer_at_once(entry, (node_class,)):
-                return entry.judgements[node_class.id]
+            if self.answer_at_once(entry, (node_class,)) and (found := entry.get(node_class.id)) is not None:
+                return found
             await self.answer(entry, (node_class,), self._clock() + seconds)
         node_class = self._class_of(node_name)
         self.answer_at_once(entry, (node_class,))
-        return entry.judgements.get(node_class.id, CHANGING)
+        return entry.get(node_class.id) or CHANGING
 
     def _class_of(self, node_name: str) -> NodeClass:
         self._cluster.expire(self._clock())

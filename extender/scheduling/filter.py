@@ -19,7 +19,7 @@ from extender.scheduling.objections import (
     FilterCall,
     Filtered,
     counts_of,
-    filtered_by_texts,
+    filtered_by_judgements,
     with_resolvable,
 )
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
@@ -95,10 +95,8 @@ class Filter:
             self._metrics.filtered({EXACTLY_PASSED: len(args.names)})
             return Filtered(feasible=args.names), None
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._settings.seconds)
-        kinds = answers.kinds
-        numbers = kinds.answers_of(answers.codes)
-        self._metrics.filtered(counts_of(numbers, kinds.answers))
-        return filtered_by_texts(answers.names, kinds.texts_of(numbers), kinds.texts), answers
+        self._metrics.filtered(counts_of(answers))
+        return filtered_by_judgements(answers), answers
 
     def _result(self, filtered: Filtered, demand: Demand) -> Filtered:
         if demand.fault:  # all nodes are refused for it; the event names the value

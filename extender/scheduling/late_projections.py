@@ -11,33 +11,23 @@ import asyncio
 import contextlib
 import logging
 from contextvars import Context
-from typing import Final, Protocol
+from typing import Final
 
 from extender.bounded import BoundedMap
 from extender.cluster.steps import SEARCH_STEPS
 from extender.cluster.store import NodeStore
-from extender.scheduling.replays import Offload
+from extender.scheduling.effects import Effects
 
 LOG: Final = logging.getLogger(__name__)
 _REMEMBERED: Final = 4096
 """The number of nodes whose steps are remembered."""
 
 
-class LateMetrics(Protocol):
-    """Shows the work on projections that take long."""
-
-    def changing(self, nodes: int) -> None:
-        """This many nodes wait for their projection."""
-
-    def projected_late(self, steps: int, *, is_left_out: bool) -> None:
-        """A projection took *steps*, or reached the limit."""
-
-
 class LateProjections:
     """Computes what *cluster* leaves to it."""
 
-    def __init__(self, cluster: NodeStore, *, offload: Offload, metrics: LateMetrics) -> None:
-        self._cluster, self._offload, self._metrics = cluster, offload, metrics
+    def __init__(self, cluster: NodeStore, effects: Effects) -> None:
+        self._cluster, self._offload, self._metrics = cluster, effects.offload, effects.metrics
         self._wanted: dict[str, asyncio.Event] = {}
         """Changing nodes. The event is set when the node is no longer changing, or its projection was given up."""
         self._turns: BoundedMap[str, int] = BoundedMap(_REMEMBERED)

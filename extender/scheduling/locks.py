@@ -1,12 +1,9 @@
-"""What concurrent bind calls share: a lock for each node, a budget of work, and a limited number of waiting calls."""
+"""What concurrent bind calls share: a lock for each node, and a budget of work."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
-
-MAX_WAITING: Final = 32
-"""How many bind calls wait for a node to change, or for the API server: half of the places for scheduler calls."""
 
 
 class NodeLocks:
@@ -36,25 +33,6 @@ class NodeLocks:
                 del self._locks[name]
             else:
                 self._locks[name] = (lock, users - 1)
-
-
-class WaitingPlaces:
-    """A bounded number of places to wait in."""
-
-    def __init__(self, places: int = MAX_WAITING) -> None:
-        self._free = places
-
-    @contextmanager
-    def take(self) -> Iterator[bool]:
-        """Take a place; False if all are taken."""
-        if not self._free:
-            yield False
-            return
-        self._free -= 1
-        try:
-            yield True
-        finally:
-            self._free += 1
 
 
 class SharedBudget:

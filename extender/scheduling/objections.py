@@ -15,6 +15,7 @@ Rules of this file
   shows no reason at all for a node that a reply leaves out.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -26,7 +27,7 @@ from extender.cluster.pods import KnownPod
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.binder import BindOutcome, NotBound
-from extender.scheduling.cache import Answer, Int64s, NodeAnswers, ShapeJudgements
+from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.scheduler import SchedulerArgs
@@ -112,26 +113,34 @@ def with_resolvable(filtered: Filtered) -> Filtered:
     return replace(filtered, resolvable=parts[False], refused=parts[True])
 
 
-def counts_of(numbers: Int64s, answers: Sequence[Answer]) -> Mapping[tuple[str, Certainty], int]:
-    """How many candidates got each answer, by (PASSED or the text of the reason, certainty).
+def counts_of(answers: NodeAnswers) -> Mapping[tuple[str, Certainty], int]:
+    """How many candidates got each answer, by (PASSED or the text of the reason, certainty)."""
+    counts: Counter[tuple[str, Certainty]] = Counter()
+    for _, judgement, count in answers.kinds.counts(answers.codes):
+        counts[_text(judgement) or PASSED, judgement.certainty] += count
+    return counts
 
-    *numbers*: for each candidate, which of *answers* it got.
-    """
-    counts = np.bincount(numbers, minlength=len(answers)).tolist()
-    return {(text or PASSED, certainty): n for (text, certainty), n in zip(answers, counts, strict=True) if n}
 
-
-def filtered_by_texts(names: Sequence[str], numbers: Int64s, texts: Sequence[str | None]) -> Filtered:
-    """Separate the candidates. *texts*: all different; None of those that pass.
-
-    *numbers*: for each candidate, which of *texts* it got.
-    """
-    candidates, refused = np.array(names, np.object_), dict[str, str]()
-    parts = {text: candidates[numbers == number].tolist() for number, text in enumerate(texts)}
-    feasible = parts.pop(None, [])
+def filtered_by_judgements(answers: NodeAnswers) -> Filtered:
+    """Separate the candidates, by the texts of their judgements alone."""
+    candidates, refused = np.array(answers.names, np.object_), dict[str, str]()
+    numbers, texts = np.zeros(len(answers.kinds.judgements), np.int64), list[str]()
+    for code, judgement, _ in answers.kinds.counts(answers.codes):
+        text = _text(judgement)
+        if text not in texts:
+            texts.append(text)
+        numbers[code] = texts.index(text)
+    found = numbers[answers.codes]
+    parts = {text: candidates[found == number].tolist() for number, text in enumerate(texts)}
+    feasible = parts.pop("", [])
     for text, part in parts.items():
-        refused |= dict.fromkeys(part, str(text))
+        refused |= dict.fromkeys(part, text)
     return Filtered(feasible=feasible, refused=refused)
+
+
+def _text(judgement: Judgement) -> str:
+    """The text of the refusal; "" for a feasible node."""
+    return "" if judgement.refusal is None else judgement.refusal.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ Rules of this file
 - `judge_all` can run in any thread; `judge_quickly` is short enough for the event loop.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -123,16 +123,6 @@ def judge_quickly(judge: BoundedJudge, shape: PodShape, classes: Iterable[NodeCl
         judged[node_class.id] = judgement
         steps -= budget.used
     return judged
-
-
-T = TypeVar("T")
-
-
-class Offload(Protocol):
-    """Runs long work off the event loop."""
-
-    def __call__(self, work: Callable[..., T], /, *args: Any) -> Awaitable[T]:
-        """Run `work(*args)` elsewhere."""
 
 
 MAX_MERGES: Final = 500

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from math import comb
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
@@ -87,33 +87,16 @@ class NodePods:
     allowances: Mapping[str, int] = field(default_factory=dict)
 
 
-class RunningPods(Protocol):
-    """Knows the pods of every node."""
+@dataclass(slots=True)
+class RunningPods:
+    """What is known of running pods: nothing, until a feature that watches them replaces both functions.
 
-    def on_node(self, node_name: str) -> NodePods | None:
-        """All pods bound to the node that are not finished; None if there is no watch or it has not synced."""
+    `on_node`: all pods bound to the node that are not finished. `budgets`: all disruption budgets. None: there is no
+    watch, or it has not synced.
+    """
 
-    def budgets(self) -> Sequence[DisruptionBudget] | None:
-        """All disruption budgets; None if there is no watch or it has not synced."""
-
-
-class LateRunningPods:
-    """`RunningPods` that knows nothing until it gets one to `use`."""
-
-    def __init__(self) -> None:
-        self._source: RunningPods | None = None
-
-    def use(self, source: RunningPods) -> None:
-        """Answer from *source* from now on."""
-        self._source = source
-
-    def on_node(self, node_name: str) -> NodePods | None:
-        """All pods bound to the node that are not finished; None until there is a source that has synced."""
-        return None if self._source is None else self._source.on_node(node_name)
-
-    def budgets(self) -> Sequence[DisruptionBudget] | None:
-        """All disruption budgets; None until there is a source that has synced."""
-        return None if self._source is None else self._source.budgets()
+    on_node: Callable[[str], NodePods | None] = lambda _node_name: None
+    budgets: Callable[[], Sequence[DisruptionBudget] | None] = lambda: None
 
 
 def importance(pod: RunningPod) -> tuple[float, float]:

@@ -290,7 +290,7 @@ def test_nothing_is_evicted_against_the_rules(client: TestClient, service: Servi
     if reason in BUDGETS:
         running = WatchedPods(lambda _name: None)
         running.apply_budgets(Batch(tuple(map(Seen, BUDGETS[reason])), complete=True))
-        service.known.running.use(running)
+        service.known.running.on_node, service.known.running.budgets = running.on_node, running.budgets
     pod = pod_of(12)
     pod["spec"]["preemptionPolicy"] = "Never" if reason == "never" else "PreemptLowerPriority"
 

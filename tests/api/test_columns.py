@@ -17,7 +17,6 @@ from extender.config.settings import Settings
 from extender.replay.pod import Pod
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
-from extender.scheduling.cache import MAX_COLUMNS
 from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge
 from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
 from extender.scheduling.objections import PASSED
@@ -158,7 +157,7 @@ _call = st.tuples(_asked, st.sampled_from([NOTHING_ALIGNED, 2, 14]), st.lists(_e
 def test_filter_answers_as_if_every_node_were_judged_anew(
     story: Iterable[tuple[list[Event], tuple[list[str], int, list[Event]]]], max_at_once: int
 ) -> None:
-    """Each call twice: the second one finds judged, and known by slot, what the first one learned."""
+    """Each call twice: the second one finds judged what the first one learned."""
     world = World()
     for name in NAMES[:4]:
         world.befall("report", name, 0)
@@ -215,12 +214,3 @@ def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() 
 
     assert first["NodeNames"] == ["n0", "n1"]
     assert overtaken[0]["NodeNames"] == third["NodeNames"] == ["n1"]
-
-
-def test_more_shapes_than_have_columns_answer_all_the_same() -> None:
-    world = World()
-    world.befall("report", "n0", 1)
-    for _ in range(2):
-        for cpus in range(1, MAX_COLUMNS + 3):
-            world.ask(["n0"], cpus)
-    world.check_the_past()

@@ -33,9 +33,10 @@ from extender.features.claims.objector import ClaimCheck
 from extender.features.claims.objects import ClaimObjects
 from extender.features.claims.ranking import ClaimRanking
 from extender.questions.node_context import NOTHING_KNOWN
+from extender.scheduling.effects import Effects
 from extender.scheduling.filter import Filter, FilterSettings
 from extender.scheduling.prioritize import Prioritize
-from extender.scheduling.shared import Effects, SharedParts
+from extender.scheduling.shared import SharedParts
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import parse_args
 from tests.bench.states import own_states

@@ -41,7 +41,6 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.free_amounts import FreeAmounts
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.cache import Judgements
 from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge
 from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
@@ -164,7 +163,9 @@ def _measured(kind: Type, states: Sequence[PossibleStates], *, profiled: bool) -
     return tally
 
 
-def _judgements(judge: BoundedJudge, shape: PodShape, classes: list[NodeClass], table: ClassTable) -> Judgements:
+def _judgements(
+    judge: BoundedJudge, shape: PodShape, classes: list[NodeClass], table: ClassTable
+) -> dict[int, Judgement]:
     """As `CachedJudge` finds them: one of each set of classes that are alike, and then those that are alike to none."""
     judgements: dict[int, Judgement] = {}
     for members, _, _ in alike(table.free, shape, np.array([each.place for each in classes])):

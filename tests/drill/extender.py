@@ -76,7 +76,7 @@ class SimExtender:
         )
         self.running, self.surroundings = WatchedPods(self._pods_on), WatchedSurroundings()
         service = make_service(settings, self.timeline.clock, offload=_inline, sleep=self.timeline.sleep)
-        service.known.running.use(self.running)
+        service.known.running.on_node, service.known.running.budgets = self.running.on_node, self.running.budgets
         service.surroundings.use(self.surroundings)
         service.known.link.binder = GatedBinder(Binds(self.api), Unelected(), seconds=settings.binding_seconds)
         service.known.link.trouble = "not listed yet"

@@ -1,4 +1,4 @@
-"""Judgements from columns are those of a store that was built afresh, and those of the full replay, after any events.
+"""Judgements that are kept are those of a store that was built afresh, and those of the full replay, after any events.
 
 The world has nodes of unlike kubelets. Its events are kept, and a new store that hears of them and is read only once
 has the same classes. Where a call waits for replays, more events happen: the answer is that of the moment of the call.
@@ -30,9 +30,10 @@ from extender.samples.nodes import SampleNode
 from extender.scheduling import cached_judge
 from extender.scheduling.cache import JudgementCache, NodeAnswers
 from extender.scheduling.cached_judge import CachedJudge
+from extender.scheduling.effects import Effects
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import SHAPE_UID, Action, Judgement, PodShape, UncertaintyPolicy
-from extender.scheduling.objections import filtered_by_texts
+from extender.scheduling.objections import filtered_by_judgements
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.records.unjudged import UnjudgedClasses
@@ -120,8 +121,9 @@ async def at_once(work: Callable[..., Any], /, *args: Any) -> Any:  # noqa: ANN4
 def cached(
     judge: BoundedJudge, store: NodeStore, metrics: Metrics, clock: Callable[[], float], **of: Any
 ) -> CachedJudge:
-    cache, offload = JudgementCache(of.get("remembered", 100_000)), of.get("offload", at_once)
-    return CachedJudge(judge, cache, store, UnjudgedClasses(), metrics=metrics, clock=clock, offload=offload)
+    cache = JudgementCache(of.get("remembered", 100_000))
+    effects = Effects(clock=clock, sleep=asyncio.sleep, offload=of.get("offload", at_once), metrics=metrics)
+    return CachedJudge(judge, cache, store, UnjudgedClasses(), effects)
 
 
 @dataclass
@@ -256,8 +258,7 @@ class Reader:
         self.check_verbs(names, answers, expected)
 
     def check_verbs(self, names: Sequence[str], answers: NodeAnswers, expected: Mapping[str, Judgement]) -> None:
-        texts = answers.kinds.texts_of(answers.kinds.answers_of(answers.codes))
-        filtered = filtered_by_texts(names, texts, answers.kinds.texts)
+        filtered = filtered_by_judgements(answers)
         refused = {name: each.refusal.text for name, each in expected.items() if each.refusal is not None}
         assert dict(filtered.refused) == refused
         assert list(filtered.feasible) == [name for name in names if name not in refused]

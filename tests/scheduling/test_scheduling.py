@@ -23,10 +23,10 @@ from extender.questions.what_if import what_if
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import FEW, JudgementCache, Kinds
+from extender.scheduling.cache import FEW, JudgementCache, Kinds, NodeAnswers
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, Trouble, UncertaintyPolicy
-from extender.scheduling.objections import PASSED, counts_of, filtered_by_texts
+from extender.scheduling.objections import PASSED, counts_of, filtered_by_judgements
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
@@ -157,13 +157,14 @@ def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
     shape = _shape(cpu=4)
     judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
     kinds = Kinds()
-    numbers = kinds.answers_of(np.array([kinds.code(judgements[each.id]) for each in classes]))
+    codes = np.array([kinds.code(judgements[each.id]) for each in classes])
+    answers = NodeAnswers(names=names, classes=np.array(classes, np.object_), codes=codes, kinds=kinds, version=1)
 
-    filtered = filtered_by_texts(names, kinds.texts_of(numbers), kinds.texts)
+    filtered = filtered_by_judgements(answers)
 
     assert filtered.feasible == ["a", "unknown", "b"]
     assert filtered.refused == dict.fromkeys("dc", RefusalReason.ALIGNMENT_NOW.text)
-    assert counts_of(numbers, kinds.answers) == {
+    assert counts_of(answers) == {
         (RefusalReason.ALIGNMENT_NOW.text, Certainty.EXACT): 2,
         (PASSED, Certainty.EXACT): 2,
         (PASSED, Certainty.UNKNOWN): 1,
@@ -295,7 +296,7 @@ def test_memory_stays_bounded_whatever_is_stored() -> None:
         cache.store(shape, dict.fromkeys(range(cpus), INDIFFERENT), NO_IDS)
 
         assert len(cache) <= 10
-        assert len(shape.judgements) == cpus
+        assert len(shape.codes) == cpus
 
 
 def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
@@ -306,7 +307,7 @@ def test_what_was_forgotten_while_it_was_computed_still_answers() -> None:
 
     cache.store(first, {1: INDIFFERENT}, NO_IDS)
 
-    assert first.judgements == {1: INDIFFERENT}
+    assert first.get(1) == INDIFFERENT
     assert len(cache) == 3
 
 
@@ -314,17 +315,31 @@ def test_a_shape_forgets_the_classes_that_no_node_has_any_more_and_keeps_those_o
     cache, nodes = JudgementCache(100_000), np.arange(100, dtype=np.int64)
     shape = cache.entry(_light(1))
     cache.store(shape, dict.fromkeys(range(100), INDIFFERENT), nodes)
-    held = shape.judgements
 
     for change in range(5_000):  # node 7 changes all the time, and its class with it
         nodes[7] = 1_000 + change
         cache.store(shape, {1_000 + change: INDIFFERENT}, nodes)
 
-        assert shape.judgements.keys() >= set(nodes.tolist())
-        assert set(range(1_000 + max(0, change - FEW), 1_000 + change)) <= shape.judgements.keys()
-    assert len(shape.judgements) <= 3 * 100
-    assert len(cache) == shape.own_weight + len(shape.judgements)
-    assert held.keys() >= set(range(100)), "a call that is not answered yet still reads it"
+        assert shape.codes.keys() >= set(nodes.tolist())
+        assert set(range(1_000 + max(0, change - FEW), 1_000 + change)) <= shape.codes.keys()
+    assert len(shape.codes) <= 3 * 100
+    assert len(cache) == shape.own_weight + len(shape.codes)
+
+
+def test_a_call_keeps_its_codes_where_the_shape_forgets_judgements_that_no_class_has_any_more() -> None:
+    cache, nodes = JudgementCache(100_000), np.arange(100, dtype=np.int64)
+    shape = cache.entry(_light(1))
+    cache.store(shape, {i: Judgement(None, Certainty.EXACT, i) for i in range(100)}, nodes)
+    kinds = shape.kinds
+
+    for change in range(100, 3_000):  # node 7 changes all the time, and its merit with it
+        nodes[7] = change
+        cache.store(shape, {change: Judgement(None, Certainty.EXACT, change)}, nodes)
+        codes = shape.codes_of(nodes, kinds).tolist()
+        assert [kinds.judgements[code].merit for code in codes] == nodes.tolist()
+
+    assert shape.kinds is not kinds
+    assert len(shape.kinds.judgements) <= 2 * len(shape.codes) + 1_000 + FEW
 
 
 def test_what_if_names_the_devices_of_the_node_itself() -> None:

@@ -29,9 +29,10 @@ from extender.questions.claim_alignment import (
 from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, LookUp
 from extender.replay.pod import Pod
 from extender.scheduling.cache import ShapeJudgements
+from extender.scheduling.effects import Offload
 from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import Objector, ScoreCall
-from extender.scheduling.replays import SHARES, Offload, time_limit
+from extender.scheduling.replays import SHARES, time_limit
 
 MAX_RANKED: Final = 10_000
 RANKING_SECONDS: Final = 1.0

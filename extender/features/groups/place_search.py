@@ -195,7 +195,7 @@ class PlaceSearch:
                 for name, merit in islice(ranking.nodes, size[number]):
                     node, is_last = self._node(plan.nodes, name), False
                     node.merits[number] = merit
-                    judgement = ranking.entry.judgements.get(node.node_class.id)
+                    judgement = ranking.entry.get(node.node_class.id)
                     if judgement is not None and judgement.refusal is None:
                         node.judged.add(number)
                 size[number] = min(2 * size[number], MAX_CHUNK)

@@ -56,7 +56,7 @@ class PreemptionFeature(ConnectedFeature):
     def connect(self, connection: ApiConnection) -> None:
         """Watch nominated pods and budgets."""
         known, running = self.service.known, WatchedPods(connection.pods_on)
-        known.running.use(running)
+        known.running.on_node, known.running.budgets = running.on_node, running.budgets
         connection.watch("nominations", NOMINATED, self._take_nominated)
         connection.watch("budgets", BUDGETS, running.apply_budgets)
 

@@ -26,7 +26,7 @@ from extender.wire.placement_rules import requirements_of
 
 
 class WatchedPods:
-    """Implements `extender.scheduling.victims.RunningPods` with watches.
+    """The functions of `extender.scheduling.victims.RunningPods`, by watches.
 
     *pods_on*: the pods on a node that are not finished; None: not known yet.
     """

@@ -107,7 +107,7 @@ class Requeuer(LeaderTask):
             asked.add(id(entry))
             await service.judging.answer(entry, classes, deadline)
             for node_class in classes:
-                judgement = entry.judgements.get(node_class.id)
+                judgement = entry.get(node_class.id)
                 if judgement is not None and judgement.refusal is None:
                     return node_class, True
             if service.clock() > deadline:

@@ -65,7 +65,8 @@ def _client(service: Service) -> TestClient:
 
 @pytest.fixture
 def client(service: Service) -> Iterator[TestClient]:
-    service.known.running.use(_watched(*map(_record, range(4))))
+    watched = _watched(*map(_record, range(4)))
+    service.known.running.on_node, service.known.running.budgets = watched.on_node, watched.budgets
     with _client(service) as client:
         assert client.put(f"/v1/nodes/{NODE.name}/report", json=report_of(NODE)).status_code == 200
         yield client
