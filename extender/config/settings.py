@@ -70,6 +70,14 @@ class Settings(BaseSettings):
     dra: Literal["off", "on"] = "off"
     dra_scheduler: str = ""
     sibling_labels: str = ""
+    autoscaling: Literal["off", "dry-run", "on"] = "off"
+    autoscaling_wait_seconds: float = Field(default=30.0, ge=0)
+    autoscaling_max_requests: int = Field(default=10, ge=1, le=200)
+    autoscaling_nodes_per_hour: int = Field(default=30, ge=1)
+    pool_labels: str = (
+        "eks.amazonaws.com/nodegroup,cloud.google.com/gke-nodepool,kubernetes.azure.com/agentpool,"
+        "cluster.x-k8s.io/deployment-name"
+    )
     gangs: Literal["off", "on"] = "off"
     gang_apis: str = ""
     gang_hold_seconds: float = Field(default=30.0, gt=0)

@@ -44,6 +44,11 @@ LISTED: Final[Sequence[Listed]] = (
         lambda settings: settings.shapes == "on",
         {"/v1/shapes": {"enabled": False, "shapes": [], "unread": {}}},
     ),
+    Listed(
+        "autoscaling",
+        lambda settings: settings.autoscaling != "off",
+        {"/v1/scale-ups": {"mode": "off", "scale_ups": []}},
+    ),
     Listed("janitor", lambda settings: settings.janitor != "off"),
     Listed("pod_events", lambda settings: settings.pod_events == "on"),
     Listed("requeue", lambda settings: settings.wake_up),

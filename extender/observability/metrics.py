@@ -122,6 +122,11 @@ class Metrics:
         self.leader = self._gauge("leader")
         self.refused_pods = self._gauge("refused_pods")
         self.janitor = self._counter("janitor_pods", outcome=("deleted", "would_delete", "gone", "failed"))
+        self.scale_ups = self._counter(
+            "scale_ups",
+            outcome=("asked", "placed", "gone", "timed_out", "stopped", "limited", "no_pool", "failed"),
+        )
+        self.scale_up_pods = self._gauge("scale_up_pods")
         self.pod_events = self._counter("pod_events", outcome=("written", "failed"))
         self.wake_ups = self._counter("wake_ups", outcome=("touched", "limited", "failed"))
 

@@ -5,7 +5,8 @@
         client = connect(plain_access(server.url))
 
 Runs an asyncio loop in a thread of its own; every method of the handle may be called from any thread. Speaks pods
-(binding, status), nodes, namespaces, configmaps, events, leases, csistoragecapacities, poddisruptionbudgets,
+(binding, status), nodes, namespaces, configmaps, events, leases, csistoragecapacities, podtemplates,
+provisioningrequests, poddisruptionbudgets,
 noderesourcetopologies, podgroups, workloads, tokenreviews and subjectaccessreviews. Faults: `server.faults`,
 `break_streams`, `expire_streams`, `compact`, `restart`.
 `python -m tests.fakes.apiserver [port]` serves one by itself.
@@ -104,6 +105,8 @@ class FakeApiServer:
         self.namespaces = Objects(self.store, registry, resources.NAMESPACES)
         self.slices = Objects(self.store, registry, resources.SLICES)
         self.classes = Objects(self.store, registry, resources.CLASSES)
+        self.templates = Objects(self.store, registry, resources.TEMPLATES)
+        self.provisioning = Objects(self.store, registry, resources.PROVISIONING)
         self.capacities = Objects(self.store, registry, resources.CAPACITIES)
         self.config_maps = Objects(self.store, registry, resources.CONFIG_MAPS)
         self.claims = Objects(self.store, registry, resources.CLAIMS)

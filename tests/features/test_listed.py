@@ -26,6 +26,7 @@ CORE = (
 )
 """The tests of the core that run without any feature."""
 ON: Mapping[str, Mapping[str, Any]] = {
+    "autoscaling": {"autoscaling": "on"},
     "claims": {"dra": "on"},
     "groups": {"gangs": "on"},
     "janitor": {"janitor": "on"},

@@ -15,12 +15,16 @@ class MissingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """Paths of the programs. `kubelets`: nodes have them in turn; empty: not wanted."""
+    """Paths of the programs. `kubelets`: nodes have them in turn; empty: not wanted.
+
+    `cluster_autoscaler`: with the provider kwok; None: it is not here.
+    """
 
     etcd: Path
     kube_apiserver: Path
     kube_scheduler: Path
     kubelets: tuple[Path, ...] = ()
+    cluster_autoscaler: Path | None = None
 
 
 def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False, kubelets: Sequence[Path] = ()) -> Binaries:
@@ -32,6 +36,7 @@ def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False, kube
         MissingError: one or several are in neither.
     """
     assets, path = environ.get("KUBEBUILDER_ASSETS", ""), environ.get("PATH", "")
+    autoscaler = shutil.which("cluster-autoscaler", path=f"{assets}{os.pathsep}{path}" if assets else path)
     names = (*NAMES, "kubelet") if kubelet and not kubelets else NAMES
     found = {name: shutil.which(name, path=f"{assets}{os.pathsep}{path}" if assets else path) for name in names}
     missing = [name for name, where in found.items() if where is None]
@@ -39,4 +44,5 @@ def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False, kube
         where = f"in KUBEBUILDER_ASSETS={assets} or on PATH" if assets else "on PATH, and KUBEBUILDER_ASSETS is not set"
         raise MissingError(f"{', '.join(missing)} not found {where}")
     etcd, apiserver, scheduler, *others = (Path(found[name] or "") for name in names)
-    return Binaries(etcd, apiserver, scheduler, tuple(kubelets) or tuple(others))
+    own = None if autoscaler is None else Path(autoscaler)
+    return Binaries(etcd, apiserver, scheduler, tuple(kubelets) or tuple(others), own)

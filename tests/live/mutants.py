@@ -155,9 +155,21 @@ MUTANTS: Final[Mapping[str, Callable[[], None]]] = {
     each.__name__: each for each in (refuses_all, passes_all, forgets_in_flight, answers_late, loses_watch)
 }
 """Those that break every load."""
+
+
+def never_guards() -> None:
+    """Pods on nodes that were asked for may be drained."""
+    from extender.features.autoscaling.controller import Controller
+
+    async def unguarded(*_: object) -> tuple[str, ...]:
+        return ()
+
+    patch.object(Controller, "_guard", unguarded).start()
+
+
 CHANGES: Final = {
     **MUTANTS,
-    **{each.__name__: each for each in (never_wakes, keeps_size, keeps_configuration, hears_late)},
+    **{each.__name__: each for each in (never_guards, never_wakes, keeps_size, keeps_configuration, hears_late)},
 }
 
 

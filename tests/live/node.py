@@ -79,12 +79,13 @@ class Given(NamedTuple):
 class Placing(NamedTuple):
     """Which node is wanted. *group*: what it is, and what its label says; None: a node of its own, without the label.
 
-    *life*: how many machines had its name before.
+    *life*: how many machines had its name before. *name*: of a Node object that an autoscaler has made; "": none has.
     """
 
     number: int
     group: int | None = None
     life: int = 0
+    name: str = ""
 
     @property
     def kind(self) -> int:
@@ -109,9 +110,9 @@ class LiveNode(ABC):
     kubelet_url: str
 
     def __init__(self, site: Site, placing: Placing, scenario: Json) -> None:
-        self.name = f"node-{placing.number:02}"
+        self.name = placing.name or f"node-{placing.number:02}"
         self.plane, self.directory, self._logs = site.plane, site.directory / f"{self.name}-{placing.life}", site.logs
-        self.number, self.group, self.life = placing
+        self.number, self.group, self.life, self.is_scaled = *placing[:3], bool(placing.name)
         self.scenario = scenario
         self.exporter: Program | None = None
         self._exporter_pod: Json | None = None

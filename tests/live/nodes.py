@@ -78,6 +78,10 @@ class Nodes:
         """A new machine registers and takes pods. The exporter's pod has its room, and its program is not started."""
         return self._start(Placing(number, group, life), objects)
 
+    def adopt(self, objects: tuple[Json, ...], name: str, number: int, group: int) -> LiveNode:
+        """The machine behind a Node object that an autoscaler has made; with its exporter's pod."""
+        return self._start(Placing(number, group, name=name), objects)
+
     def leave(self, node: LiveNode) -> None:
         """The machine stops, and its Node object is deleted."""
         self.all.remove(node)

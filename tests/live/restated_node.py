@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.drill.machines import GROUP_LABEL
 from tests.live import shapes
-from tests.live.api import Api, AsyncApi, Json
+from tests.live.api import MERGE_PATCH, Api, AsyncApi, Json
 from tests.live.control_plane import ControlPlane
 from tests.live.front import Files, Front
 from tests.live.kubelet import LiveKubelet
@@ -78,20 +78,20 @@ class RestatedNode(LiveNode):
         labels = {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
         if self.group is not None:
             labels[GROUP_LABEL] = f"group-{self.group}"
-        self._own_api.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": self.name, "labels": labels},
-                "status": {
-                    "capacity": capacity,
-                    "allocatable": amounts,
-                    "nodeInfo": info,
-                    "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-                    "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "live"}],
-                },
-            }
-        )
+        status = {
+            "capacity": capacity,
+            "allocatable": amounts,
+            "nodeInfo": info,
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "live"}],
+        }
+        if self.is_scaled:
+            path = f"/api/v1/nodes/{self.name}"
+            self.plane.api.call("PATCH", path, {"metadata": {"labels": labels}}, MERGE_PATCH)
+            self._own_api.call("PATCH", f"{path}/status", {"status": status}, MERGE_PATCH)
+            return
+        metadata = {"name": self.name, "labels": labels}
+        self._own_api.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
 
 
 def _server_context(plane: ControlPlane, name: str) -> ssl.SSLContext:

@@ -20,13 +20,12 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final
 
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
-from extender.kube.client import JSON, path_of
 from extender.kube.errors import KubeError
+from extender.kube.events import write_event
 from extender.kubelet.verdict import Certainty
 from extender.questions.free_room import free_cpus
 from extender.questions.suggestions import NearestRequest, nearest
@@ -45,9 +44,6 @@ MAX_KEPT: Final = 10_000
 MAX_LOOKED: Final = 50
 """How many pods of the last calls one step looks at, the newest first."""
 MAX_REASONS: Final = 5
-MAX_BYTES: Final = 1_000
-"""The longest message. The newer API of events refuses more than 1,024."""
-COMPONENT: Final = "numa-extender"
 REASON: Final = "NoNUMANodeFits"
 
 
@@ -103,7 +99,7 @@ class PodEvents(LeaderTask):
         suggestion = None if advice is None else self._still_right(call.pod, advice)
         if advice is not None and suggestion is not None:
             text += f" With {suggestion.change}, the pod would fit on {advice.node_name} now{_doubt(suggestion)}."
-        return text.encode()[:MAX_BYTES].decode(errors="ignore")
+        return text
 
     def _kept_nodes(self, pod: Pod) -> Collection[str] | None:
         """The nodes that filter may refuse whatever the pod requests; None: every node."""
@@ -125,23 +121,8 @@ class PodEvents(LeaderTask):
         return next((each for each in advice.suggestions if _fits_totals(pod, each, left)), None)
 
     def _write(self, pod: Pod, message: str) -> str:
-        at = datetime.fromtimestamp(self.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        reference = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        event: JSON = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"generateName": f"{pod.name[:200].rstrip('.-')}.", "namespace": pod.namespace},
-            "involvedObject": reference,
-            "type": "Warning",
-            "reason": REASON,
-            "message": message,
-            "source": {"component": COMPONENT},
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        }
         try:
-            self.client.request("POST", path_of("/api/v1", "events", namespace=pod.namespace), body=event)
+            write_event(self.client, pod.namespace, pod.name, pod.uid, REASON, message, self.wall())
         except KubeError as error:
             LOG.warning("could not write an event of pod=%s/%s reason=%r", pod.namespace, pod.name, str(error))
             return "failed"

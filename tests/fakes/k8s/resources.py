@@ -43,6 +43,10 @@ CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass
 SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
 CAPACITIES: Final = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", namespaced=True)
+TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate", namespaced=True)
+PROVISIONING: Final = Resource(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", namespaced=True
+)
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
@@ -50,6 +54,8 @@ ACCESS_REVIEWS: Final = Resource(
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
 STORED: Final = (
     CONFIG_MAPS,
+    TEMPLATES,
+    PROVISIONING,
     CAPACITIES,
     SLICES,
     CLASSES,

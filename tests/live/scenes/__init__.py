@@ -29,6 +29,7 @@ from tests.live.scenes import (
     replicasets,
     resizes,
     restarts,
+    scale_up,
     slow_etcd,
     slow_stops,
     throughput,
@@ -65,6 +66,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "frozen": frozen.play,
     "slow-etcd": slow_etcd.play,
     "compaction": compaction.play,
+    "scale-up": scale_up.play,
     "throughput": throughput.play,
     "strategies": throughput.play_strategies,
 }

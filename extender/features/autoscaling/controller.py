@@ -1,0 +1,335 @@
+"""Asks Cluster Autoscaler for nodes, and keeps it from draining them while their pods fit nowhere else.
+
+Rules of this file
+- Only the leader acts, one step after the other. Each step begins with the objects in the API server, and each action
+  may be repeated. So a process that ends between two actions leaves nothing behind that the next one does not see.
+- Order of a request: PodTemplate with the record, annotations of the pods, ProvisioningRequest. Without the annotations
+  first, Cluster Autoscaler adds nodes for the pods by itself as well. The order of its end is the reverse.
+- A request ends when its pods are placed or gone, or after `REQUEST_SECONDS`. One whose pods were not placed in that
+  time stays as a record for `REST_SECONDS`, during which nothing is asked for these pods.
+- A placed pod gets the annotation `SAFE_TO_EVICT: "false"`, unless it has one of its own. It stays as long as the nodes
+  that refused the pod would refuse it again. Only values that the record names are removed.
+- Limits: `autoscaling_max_requests` at a time, `PER_NAMESPACE` of them in a namespace, and nodes an hour.
+- With `dry-run` nothing new is written: the objects are in the log and in `GET /v1/scale-ups`. What an earlier process
+  has written is ended. So before the feature is switched off, it should run as `dry-run` for a minute.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from extender.bounded import BoundedMap
+from extender.features.autoscaling.documents import (
+    CONSUME,
+    SAFE_TO_EVICT,
+    PodName,
+    Record,
+    consuming,
+    name_for,
+    request_of,
+    template_of,
+)
+from extender.features.autoscaling.objects import Objects
+from extender.features.autoscaling.pools import Pool, Pools, Room, rooms_in
+from extender.features.autoscaling.waiting import Waiting
+from extender.kube.client import JSON
+from extender.kube.errors import KubeError
+from extender.kube.events import write_event
+from extender.kube.objects import items, mapping, strings, text
+from extender.observability.logs import FewWarnings
+from extender.runtime.connection import LeaderTask
+from extender.scheduling.records.decisions import Call
+from extender.wire.errors import WireError
+from extender.wire.parsing import Json
+from extender.wire.pods import pod_from_json
+from extender.wire.workloads import workload_from_json
+
+LOG: Final = logging.getLogger(__name__)
+LOG.addFilter(FewWarnings())
+REQUEST_SECONDS: Final = 900
+"""As long as Cluster Autoscaler waits for a new node (`--max-node-provision-time`)."""
+REST_SECONDS: Final = 1800
+PER_NAMESPACE: Final = 2
+MAX_PODS: Final = 64
+"""Pods of one request."""
+MAX_READ: Final = 100
+"""Pods that one step reads from the API server for new requests."""
+HOUR: Final = 3600
+SCAN_SECONDS: Final = 0.5
+EVENT_SECONDS: Final = 600.0
+REASON: Final = "NoPoolFits"
+PLACED: Final = "placed"
+GONE: Final = "gone"
+TIMED_OUT: Final = "timed_out"
+STOPPED: Final = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Pods of one owner and one shape that wait together. `manifest`: the v1.Pod of the first one."""
+
+    name: str
+    manifest: Json
+    pods: list[PodName]
+    refused_on: dict[str, None]
+
+
+@dataclass
+class Controller(LeaderTask):
+    """The controller of one service. `shown`: the last records, with their objects in a dry run."""
+
+    pools: Pools
+    waiting: Waiting
+    shown: list[tuple[Record, str, Sequence[JSON]]] = field(default_factory=list, init=False)
+    _nodes_asked: deque[tuple[float, int]] = field(default_factory=deque, init=False)
+    _told_at: BoundedMap[str, float] = field(default_factory=lambda: BoundedMap(10_000), init=False)
+    _proposed: BoundedMap[str, tuple[Record, Sequence[JSON]]] = field(
+        default_factory=lambda: BoundedMap(100), init=False
+    )
+
+    def __post_init__(self) -> None:
+        """Nothing was read yet."""
+        self._objects = Objects(self.client)
+        self._writes = self.service.settings.autoscaling == "on"
+
+    async def step(self) -> None:
+        """Continue what was asked for, and ask for more."""
+        if not self.can_write():
+            return
+        records = await asyncio.to_thread(self._objects.records)
+        outcomes = await asyncio.to_thread(self._objects.outcomes) if records else {}
+        kept = []
+        for record in records:
+            try:
+                if (after := await self._follow(record)) is not None:
+                    kept.append(after)
+            except KubeError as error:
+                kept.append(record)
+                LOG.warning("request for nodes not updated name=%s reason=%r", record.name, str(error))
+        await self._ask(kept)
+        proposed = [(record, "proposed", objects) for record, objects in self._proposed.values()]
+        self.shown = [(each, outcomes.get((each.namespace, each.name), ""), ()) for each in kept] + proposed
+
+    # What was asked for
+
+    async def _follow(self, record: Record) -> Record | None:
+        """One step of a request: the record after it, None once nothing of it is left."""
+        found = {pod: await asyncio.to_thread(self._objects.pod, pod) for pod in record.pods}
+        pods = {pod: manifest for pod, manifest in found.items() if manifest is not None and not _is_finished(manifest)}
+        waiting = [pod for pod, manifest in pods.items() if not _node_of(manifest)]
+        if not record.ended:
+            record = await self._ask_again(record, pods, waiting)
+        guarded = await self._guard(record, pods)
+        is_resting = (
+            record.ended == TIMED_OUT and waiting and self.wall() < record.since + REQUEST_SECONDS + REST_SECONDS
+        )
+        if record.ended and not guarded and not (is_resting and self._writes):
+            await asyncio.to_thread(self._objects.delete_template, record)
+            return None
+        return record
+
+    async def _ask_again(self, record: Record, pods: Mapping[PodName, JSON], waiting: Sequence[PodName]) -> Record:
+        """Repeat what may be missing, or end the request."""
+        ended = ""
+        if not self._writes:
+            ended = STOPPED
+        elif not waiting:
+            ended = PLACED if pods else GONE
+        elif self.wall() >= record.since + REQUEST_SECONDS:
+            ended = TIMED_OUT
+        if not ended:
+            for pod in waiting:
+                if _annotations(pods[pod]).get(CONSUME) != record.name:
+                    await asyncio.to_thread(self._objects.annotate, pod, consuming(record))
+            await asyncio.to_thread(self._objects.create_request, record)
+            return record
+        await asyncio.to_thread(self._objects.delete_request, record)
+        for pod, manifest in pods.items():
+            if _annotations(manifest).get(CONSUME) == record.name:
+                await asyncio.to_thread(self._objects.annotate, pod, consuming(None))
+        self.service.metrics.scale_ups.labels(ended).inc()
+        LOG.info("request for nodes ended name=%s outcome=%s nodes=%d", record.name, ended, record.nodes)
+        return await self._note(record, ended=ended)
+
+    async def _guard(self, record: Record, pods: Mapping[PodName, JSON]) -> Sequence[str]:
+        """Guard placed pods, and end guards that are not needed; returns the UIDs of guarded pods."""
+        placed = {pod.uid: pod for pod, manifest in pods.items() if _node_of(manifest)}
+        needed = dict[str, None]()
+        for uid, pod in placed.items():
+            own = SAFE_TO_EVICT in _annotations(pods[pod]) and uid not in record.guarded
+            if self._writes and not own and not await self._fits_elsewhere(pods[pod], record.refused_on):
+                needed[uid] = None
+        ended = [uid for uid in record.guarded if uid not in needed]
+        if new := [uid for uid in needed if uid not in record.guarded]:  # the record first: see the file's rules
+            record = await self._note(record, guarded=(*record.guarded, *new))
+        for uid in needed:
+            if _annotations(pods[placed[uid]]).get(SAFE_TO_EVICT) != "false":
+                await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch("false"))
+        for uid in ended:
+            if uid in placed and _annotations(pods[placed[uid]]).get(SAFE_TO_EVICT) == "false":
+                await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch(None))
+        if ended:
+            await self._note(record, guarded=tuple(needed))
+        return tuple(needed)
+
+    async def _fits_elsewhere(self, manifest: JSON, names: Sequence[str]) -> bool:
+        """Whether one of these nodes, which refused the pod, would take it now."""
+        service, own = self.service, _node_of(manifest)
+        entry = service.judging.entry(pod_from_json(manifest, "pod"))
+        records = (service.known.nodes.get(name) for name in names if name != own)
+        classes = frozenset(record.node_class for record in records if record is not None)
+        await service.judging.answer(entry, classes, service.clock() + SCAN_SECONDS)
+        judged = (entry.judgements.get(each.id) for each in classes)
+        return any(each is not None and each.refusal is None for each in judged)
+
+    async def _note(
+        self, record: Record, *, ended: str | None = None, guarded: tuple[str, ...] | None = None
+    ) -> Record:
+        record = msgspec.structs.replace(
+            record,
+            ended=record.ended if ended is None else ended,
+            guarded=record.guarded if guarded is None else guarded,
+        )
+        await asyncio.to_thread(self._objects.note, record)
+        return record
+
+    # What to ask for
+
+    async def _ask(self, records: list[Record]) -> None:
+        """Ask for nodes for pods that wait, within the limits. Adds to *records*."""
+        settings = self.service.settings
+        known = {pod.uid for record in records for pod in record.pods}
+        self._proposed.clear()
+        asked = await self._grouped(call for call in self.waiting.due() if call.pod.uid not in known)
+        self.service.metrics.scale_up_pods.set(len(known) + sum(len(each.pods) for each in asked))
+        if not asked:
+            return
+        models = self.pools.models()
+        for each in asked:
+            opened = [record for record in records if not record.ended]
+            namespace = PodName.of(each.manifest).namespace
+            own = sum(record.namespace == namespace for record in opened)
+            if len(opened) >= settings.autoscaling_max_requests or own >= PER_NAMESPACE:
+                continue
+            try:
+                workload = workload_from_json(each.manifest)
+                rooms = await self.service.offload(rooms_in, models, workload, self.service.judging.judge)
+                if (record := self._record(each, rooms)) is None:
+                    await self._tell(each, rooms)
+                elif await self._create(record, each.manifest):
+                    records.append(record)
+            except (KubeError, WireError) as error:
+                self.service.metrics.scale_ups.labels("failed").inc()
+                LOG.warning("no node asked for pod=%s/%s reason=%r", namespace, each.pods[0].name, str(error))
+
+    async def _grouped(self, calls: Iterator[Call]) -> list[Asked]:
+        """The pods of these calls that still wait, by owner and shape."""
+        groups: dict[str, Asked] = {}
+        for call in islice(calls, MAX_READ):
+            if call.pod.has_claims:  # Cluster Autoscaler simulates claims itself
+                continue
+            manifest = await asyncio.to_thread(
+                self._objects.pod, PodName(call.pod.namespace, call.pod.name, call.pod.uid)
+            )
+            if manifest is None or not _is_waiting(manifest):
+                continue
+            name = name_for(manifest, _owner_of(manifest))
+            group = groups.setdefault(name, Asked(name, manifest, [], {}))
+            if len(group.pods) < MAX_PODS:
+                group.pods.append(PodName.of(manifest))
+                group.refused_on.update(dict.fromkeys(call.names))
+        return list(groups.values())
+
+    def _record(self, asked: Asked, rooms: Mapping[Pool, Room]) -> Record | None:
+        """The request for these pods; None: no pool's empty node takes one.
+
+        Of several pools those count whose nodes take the most of these pods, so that the number of nodes is right
+        whichever of them Cluster Autoscaler chooses.
+        """
+        wanted = len(asked.pods)
+        most = max((min(room.copies, wanted) for room in rooms.values()), default=0)
+        if not most:
+            return None
+        return Record(
+            namespace=asked.pods[0].namespace,
+            name=asked.name,
+            pods=tuple(asked.pods),
+            pools=tuple(sorted(pool for pool, room in rooms.items() if min(room.copies, wanted) == most)),
+            nodes=-(-wanted // most),
+            refused_on=tuple(asked.refused_on),
+            since=int(self.wall()),
+        )
+
+    async def _create(self, record: Record, manifest: Json) -> bool:
+        """Create the objects of a request, or show them in a dry run; whether they were created."""
+        template = template_of(record, manifest, self.pools.hostnames(record.refused_on))
+        if not self._writes:
+            self._proposed[record.name] = record, (template, request_of(record))
+            LOG.info("would ask for nodes name=%s nodes=%d pools=%s", record.name, record.nodes, record.pools)
+            return False
+        now = self.wall()
+        while self._nodes_asked and self._nodes_asked[0][0] <= now - HOUR:
+            self._nodes_asked.popleft()
+        used = sum(nodes for _, nodes in self._nodes_asked)
+        if used + record.nodes > self.service.settings.autoscaling_nodes_per_hour:
+            self.service.metrics.scale_ups.labels("limited").inc()
+            return False
+        self._nodes_asked.append((now, record.nodes))
+        await asyncio.to_thread(self._objects.create_template, record, template)
+        for pod in record.pods:
+            await asyncio.to_thread(self._objects.annotate, pod, consuming(record))
+        await asyncio.to_thread(self._objects.create_request, record)
+        self.service.metrics.scale_ups.labels("asked").inc()
+        LOG.info("asked for nodes name=%s nodes=%d pools=%s", record.name, record.nodes, record.pools)
+        return True
+
+    async def _tell(self, asked: Asked, rooms: Mapping[Pool, Room]) -> None:
+        """Write an event on the first pod that no new node can help, if the pools are known at all."""
+        pod, now = asked.pods[0], self.service.clock()
+        if not rooms or now - self._told_at.get(pod.uid, -EVENT_SECONDS) < EVENT_SECONDS or not self._writes:
+            return
+        self._told_at[pod.uid] = now
+        self.service.metrics.scale_ups.labels("no_pool").inc()
+        reasons = [f"{pool.value}: {room.limit}" for pool, room in islice(rooms.items(), 5)]
+        more = f", and {len(rooms) - 5} further pools" * (len(rooms) > 5)
+        message = f"No new node of any pool could take the pod, so none is asked for: {'; '.join(reasons)}{more}."
+        await asyncio.to_thread(
+            write_event, self.client, pod.namespace, pod.name, pod.uid, REASON, message, self.wall()
+        )
+
+
+def _annotations(manifest: Json) -> Mapping[str, str]:
+    return strings(mapping(manifest, "metadata"), "annotations")
+
+
+def _node_of(manifest: Json) -> str:
+    return text(mapping(manifest, "spec"), "nodeName")
+
+
+def _is_finished(manifest: Json) -> bool:
+    return text(mapping(manifest, "status"), "phase") in ("Succeeded", "Failed")
+
+
+def _is_waiting(manifest: Json) -> bool:
+    """Whether kube-scheduler has found no node for the pod, and no preemption is under way for it."""
+    status = mapping(manifest, "status")
+    if _node_of(manifest) or "deletionTimestamp" in mapping(manifest, "metadata") or text(status, "nominatedNodeName"):
+        return False
+    conditions = items(status, "conditions")
+    return any(text(each, "type") == "PodScheduled" and text(each, "reason") == "Unschedulable" for each in conditions)
+
+
+def _owner_of(manifest: Json) -> str:
+    """The UID of the controller of a pod, or of the pod itself if it has none."""
+    owners = items(mapping(manifest, "metadata"), "ownerReferences")
+    return next((text(each, "uid") for each in owners if each.get("controller") is True), PodName.of(manifest).uid)
+
+
+def _guard_patch(value: str | None) -> JSON:
+    return {"metadata": {"annotations": {SAFE_TO_EVICT: value}}}

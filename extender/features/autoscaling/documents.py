@@ -1,0 +1,191 @@
+"""The objects that ask Cluster Autoscaler for nodes: a PodTemplate and a ProvisioningRequest.
+
+Cluster Autoscaler knows totals only. It believes that the pod fits on the nodes that refused it, and that more pods fit
+on a new node than its NUMA nodes allow. So the template differs from the pod in three ways: it excludes the nodes that
+refused the pod, it names the pools whose empty node takes it, and one template pod stands for one new node.
+
+Rules of this file
+- The PodTemplate is the record. It is created first and deleted last, and an annotation of it has all that the
+  controller knows (`Record`). So a process that takes over continues where the one before it ended.
+- Names follow from the pods and their shape: what is created twice is one object.
+- Both objects belong to the pods (`ownerReferences`). If all pods are deleted, the API server deletes both.
+
+Sources: cluster-autoscaler `provisioningrequest` (v1, class best-effort-atomic-scale-up), July 2026.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from extender.features.autoscaling.pools import HOSTNAME, Pool
+from extender.kube.client import JSON
+from extender.kube.objects import items, mapping, strings, text
+from extender.wire.parsing import Json
+
+GROUP: Final = "autoscaling.x-k8s.io"
+CLASS: Final = f"best-effort-atomic-scale-up.{GROUP}"
+CONSUME: Final = f"{GROUP}/consume-provisioning-request"
+CONSUMED_CLASS: Final = f"{GROUP}/provisioning-class-name"
+"""With these annotations on a pod, Cluster Autoscaler adds no node for it by itself."""
+LABEL: Final = "numa-extender.io/scale-up"
+RECORD: Final = "numa-extender.io/record"
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+MAX_EXCLUDED: Final = 5_000
+"""How many nodes a template excludes: a name takes 30 bytes, and an object may have 1.5 MB."""
+_CONTAINER: Final = ("name", "image", "resources", "ports", "restartPolicy")
+_SPEC: Final = (
+    "nodeSelector",
+    "tolerations",
+    "priorityClassName",
+    "topologySpreadConstraints",
+    "runtimeClassName",
+    "overhead",
+    "schedulerName",
+    "resources",
+)
+"""What scheduling reads of a pod, beside containers, affinity and volumes."""
+
+
+class PodName(msgspec.Struct, frozen=True):
+    """One pod."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, manifest: Json) -> "PodName":
+        """The one of a v1.Pod."""
+        metadata = mapping(manifest, "metadata")
+        return cls(text(metadata, "namespace"), text(metadata, "name"), text(metadata, "uid"))
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one request. `since`: Unix seconds of its creation. `nodes`: how many it asks for.
+
+    `refused_on`: the nodes that refused the pods. `ended`: why nothing is asked for any more; "" while it is.
+    `guarded`: UIDs of pods that got the annotation `SAFE_TO_EVICT` from the controller.
+    """
+
+    namespace: str
+    name: str
+    pods: tuple[PodName, ...]
+    pools: tuple[tuple[str, str], ...]
+    nodes: int
+    refused_on: tuple[str, ...]
+    since: int
+    ended: str = ""
+    guarded: tuple[str, ...] = ()
+
+
+_RECORD: Final = msgspec.json.Decoder(Record)
+
+
+def record_of(template: Json) -> Record:
+    """The record in a PodTemplate. Raises msgspec.MsgspecError: the annotation is missing or cannot be read."""
+    return _RECORD.decode(strings(mapping(template, "metadata"), "annotations").get(RECORD, ""))
+
+
+def annotated(record: Record) -> JSON:
+    """The merge patch that writes the record to its PodTemplate."""
+    return {"metadata": {"annotations": {RECORD: msgspec.json.encode(record).decode()}}}
+
+
+def name_for(manifest: Json, owner: str) -> str:
+    """The name of the objects for pods of this owner that request what this v1.Pod requests."""
+    shape = orjson.dumps([owner, _spec(manifest)], option=orjson.OPT_SORT_KEYS)
+    return f"numa-extender-{hashlib.sha256(shape).hexdigest()[:16]}"
+
+
+def template_of(record: Record, manifest: Json, excluded: Sequence[str]) -> JSON:
+    """The PodTemplate. *manifest*: one of the v1.Pods. *excluded*: host names of the nodes that refused it."""
+    spec = _spec(manifest)
+    spec["affinity"] = {**_mapping(spec.get("affinity")), "nodeAffinity": _node_affinity(spec, record, excluded)}
+    if record.nodes > 1:
+        term = {"labelSelector": {"matchLabels": {LABEL: record.name}}, "topologyKey": HOSTNAME}
+        own = dict(_mapping(spec["affinity"].get("podAntiAffinity")))
+        key = "requiredDuringSchedulingIgnoredDuringExecution"
+        own[key] = [*(own.get(key) or ()), term]
+        spec["affinity"]["podAntiAffinity"] = own
+    labels = {**strings(mapping(manifest, "metadata"), "labels"), LABEL: record.name}
+    return {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {**_metadata(record), **annotated(record)["metadata"]},
+        "template": {"metadata": {"labels": labels}, "spec": spec},
+    }
+
+
+def request_of(record: Record) -> JSON:
+    """The ProvisioningRequest."""
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": _metadata(record),
+        "spec": {
+            "provisioningClassName": CLASS,
+            "podSets": [{"count": record.nodes, "podTemplateRef": {"name": record.name}}],
+        },
+    }
+
+
+def consuming(record: Record | None) -> JSON:
+    """The merge patch of a pod that this request is for; None: it is for none any more."""
+    values = (None, None) if record is None else (record.name, CLASS)
+    return {"metadata": {"annotations": dict(zip((CONSUME, CONSUMED_CLASS), values, strict=True))}}
+
+
+def outcome_of(request: Json) -> str:
+    """What Cluster Autoscaler says of a ProvisioningRequest: a reason such as `CapacityIsNotFound`; "": nothing yet."""
+    conditions = {text(each, "type"): each for each in items(mapping(request, "status"), "conditions")}
+    for name in ("Failed", "Provisioned", "Accepted"):
+        if (found := conditions.get(name)) is not None:
+            return text(found, "reason")
+    return ""
+
+
+def _metadata(record: Record) -> JSON:
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid} for pod in record.pods]
+    labels = {"app.kubernetes.io/managed-by": "numa-extender", LABEL: record.name}
+    return {"name": record.name, "namespace": record.namespace, "labels": labels, "ownerReferences": owners}
+
+
+def _spec(manifest: Json) -> JSON:
+    """What scheduling reads of the pod's spec."""
+    spec = mapping(manifest, "spec")
+    found: JSON = {key: spec[key] for key in (*_SPEC, "affinity") if spec.get(key) is not None}
+    for key in ("initContainers", "containers"):
+        if containers := items(spec, key):
+            found[key] = [{each: c[each] for each in _CONTAINER if c.get(each) is not None} for c in containers]
+    if volumes := [each for each in items(spec, "volumes") if "persistentVolumeClaim" in each]:
+        found["volumes"] = volumes
+    return found
+
+
+def _node_affinity(spec: Mapping[str, Any], record: Record, excluded: Sequence[str]) -> JSON:
+    """The pod's own rules, and besides: one of the pools, and none of the excluded nodes."""
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    own = _mapping(_mapping(spec.get("affinity")).get("nodeAffinity"))
+    terms = items(_mapping(own.get(key)), "nodeSelectorTerms") or [{}]
+    more = list(_pool_rules([Pool(*pool) for pool in record.pools]))
+    if excluded:
+        rule = {"key": HOSTNAME, "operator": "NotIn", "values": list(excluded[:MAX_EXCLUDED])}
+        more = [[*each, rule] for each in more]
+    both = [
+        {**term, "matchExpressions": [*items(term, "matchExpressions"), *rules]} for term in terms for rules in more
+    ]
+    return {**own, key: {"nodeSelectorTerms": both}}
+
+
+def _pool_rules(pools: Sequence[Pool]) -> Iterator[list[JSON]]:
+    """The rules of one term for each label of pools."""
+    for label in sorted({pool.label for pool in pools}):
+        values = [pool.value for pool in pools if pool.label == label]
+        yield [{"key": label, "operator": "In", "values": values}]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

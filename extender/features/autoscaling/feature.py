@@ -1,0 +1,97 @@
+"""Connects the requests for nodes with the watch of nodes, and shows them."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+
+from extender.api.http.parameters import known_parameters
+from extender.api.http.problems import replies_with
+from extender.api.http.replies import json_reply
+from extender.api.service import Service
+from extender.features.autoscaling.controller import Controller
+from extender.features.autoscaling.documents import PodName, Record
+from extender.features.autoscaling.pools import Pools
+from extender.features.autoscaling.waiting import Waiting
+from extender.intake import read_profiles
+from extender.runtime.connection import ApiConnection, ConnectedFeature
+from extender.wire.replies import ReplyBody, about
+
+STEP_SECONDS = 5.0
+
+
+class ScaleUp(ReplyBody):
+    """One request for nodes."""
+
+    namespace: str
+    name: Annotated[str, about("Of the PodTemplate and the ProvisioningRequest.")]
+    pods: Annotated[list[str], about("NAMESPACE/NAME of the pods that it is for.")]
+    pools: Annotated[list[str], about("LABEL=VALUE of the pools whose new nodes take the pods.")]
+    nodes: Annotated[int, about("How many nodes it asks for.")]
+    since: Annotated[int, about("Unix seconds.")]
+    state: Annotated[str, about("`asked`, `proposed` (dry run), `placed`, `gone`, `timed_out` or `stopped`.")]
+    autoscaler: Annotated[str, about("The reason that Cluster Autoscaler gives. Empty: none yet.")]
+    guarded: Annotated[int, about("Pods that Cluster Autoscaler must not move, since they fit nowhere else.")]
+    objects: Annotated[list[dict[str, Any]], about("In a dry run: what would be created.")]
+
+
+class ScaleUps(ReplyBody):
+    """All requests for nodes."""
+
+    mode: Annotated[str, about("`on`, `dry-run` or `off`.")]
+    scale_ups: list[ScaleUp]
+
+
+class AutoscalingFeature(ConnectedFeature):
+    """Asks Cluster Autoscaler for nodes for pods that only the extender refuses."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service)
+        settings = service.settings
+        profiles = read_profiles(settings.node_profiles) if settings.node_profiles else ()
+        labels = [label.strip() for label in settings.pool_labels.split(",")]
+        self._pools = Pools(list(filter(None, labels)), service.known.nodes, service.surroundings, profiles)
+        self._controller: Controller | None = None
+
+    def connect(self, connection: ApiConnection) -> None:
+        """Watch nodes, and run the controller."""
+        service = self.service
+        waiting = Waiting(service.records.decisions, service.clock, service.settings.autoscaling_wait_seconds)
+        self._controller = Controller(service, connection.client, connection.leads, self._pools, waiting)
+        connection.on_nodes.append(self._pools.apply)
+        connection.every(STEP_SECONDS, self._controller.step)
+
+    def routers(self) -> Iterable[APIRouter]:
+        """GET /v1/scale-ups."""
+        router = APIRouter(prefix="/v1", tags=["scale-ups"], dependencies=[Depends(known_parameters)])
+
+        @router.get("/scale-ups", summary="Requests for nodes to Cluster Autoscaler", **replies_with(ScaleUps))
+        async def scale_ups() -> Response:
+            """The requests of this process's last step. Only the leader has any."""
+            shown = [] if self._controller is None else self._controller.shown
+            found = [_shown(record, outcome, list(objects)) for record, outcome, objects in shown]
+            return json_reply(ScaleUps(mode=self.service.settings.autoscaling, scale_ups=found))
+
+        yield router
+
+
+def _shown(record: Record, outcome: str, objects: list[dict[str, Any]]) -> ScaleUp:
+    return ScaleUp(
+        namespace=record.namespace,
+        name=record.name,
+        pods=[_name(pod) for pod in record.pods],
+        pools=[f"{label}={value}" for label, value in record.pools],
+        nodes=record.nodes,
+        since=record.since,
+        state="proposed" if objects else record.ended or "asked",
+        autoscaler="" if objects else outcome,
+        guarded=len(record.guarded),
+        objects=objects,
+    )
+
+
+def _name(pod: PodName) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+make = AutoscalingFeature

@@ -1,0 +1,120 @@
+"""The calls to the API server that the controller makes. They block, so they run in threads.
+
+RBAC: podtemplates and provisioningrequests `create`, `list`, `patch`, `delete`; pods `get`, `patch`.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from extender.features.autoscaling.documents import (
+    GROUP,
+    LABEL,
+    PodName,
+    Record,
+    annotated,
+    outcome_of,
+    record_of,
+    request_of,
+)
+from extender.kube.client import JSON, Requester, path_of
+from extender.kube.errors import ApiError
+from extender.kube.objects import items, name_of
+from extender.observability.logs import FewWarnings
+
+LOG: Final = logging.getLogger(__name__)
+LOG.addFilter(FewWarnings())
+_TEMPLATES: Final = "/api/v1"
+_REQUESTS: Final = f"/apis/{GROUP}/v1"
+_MERGE: Final = "application/merge-patch+json"
+PAGE: Final = 500
+"""Most objects that one list has. There are never as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """The objects of the controller. All methods raise KubeError."""
+
+    client: Requester
+
+    def records(self) -> list[Record]:
+        """The records of all PodTemplates of the controller. One that cannot be read is logged and left out."""
+        listed = self.client.request(
+            "GET", path_of(_TEMPLATES, "podtemplates"), query={"labelSelector": LABEL, "limit": str(PAGE)}
+        )
+        return list(_read(listed))
+
+    def outcomes(self) -> dict[tuple[str, str], str]:
+        """What Cluster Autoscaler says of each ProvisioningRequest, by namespace and name."""
+        query = {"labelSelector": LABEL, "limit": str(PAGE)}
+        listed = self.client.request("GET", path_of(_REQUESTS, "provisioningrequests"), query=query)
+        found = ((name_of(each), outcome_of(each)) for each in items(listed, "items"))
+        return {(name.namespace, name.name): outcome for name, outcome in found}
+
+    def create_template(self, record: Record, template: JSON) -> None:
+        """Create the PodTemplate, if it does not exist."""
+        _unless(409, self.client, "POST", path_of(_TEMPLATES, "podtemplates", namespace=record.namespace), template)
+
+    def create_request(self, record: Record) -> None:
+        """Create the ProvisioningRequest, if it does not exist."""
+        path = path_of(_REQUESTS, "provisioningrequests", namespace=record.namespace)
+        _unless(409, self.client, "POST", path, request_of(record))
+
+    def delete_request(self, record: Record) -> None:
+        """Delete the ProvisioningRequest, if it exists."""
+        path = path_of(_REQUESTS, "provisioningrequests", namespace=record.namespace, name=record.name)
+        _unless(404, self.client, "DELETE", path)
+
+    def delete_template(self, record: Record) -> None:
+        """Delete the PodTemplate, if it exists."""
+        path = path_of(_TEMPLATES, "podtemplates", namespace=record.namespace, name=record.name)
+        _unless(404, self.client, "DELETE", path)
+
+    def note(self, record: Record) -> None:
+        """Write the record to its PodTemplate, if that exists."""
+        path = path_of(_TEMPLATES, "podtemplates", namespace=record.namespace, name=record.name)
+        _unless(404, self.client, "PATCH", path, annotated(record))
+
+    def pod(self, pod: PodName) -> JSON | None:
+        """The v1.Pod; None if it is gone, or another pod has its name now."""
+        try:
+            found = self.client.request("GET", _pod(pod))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return found if PodName.of(found).uid == pod.uid else None
+
+    def annotate(self, pod: PodName, patch: JSON) -> None:
+        """Patch the pod, if it still exists with this UID."""
+        body = {"metadata": {**patch["metadata"], "uid": pod.uid}}
+        try:
+            self.client.request("PATCH", _pod(pod), body=body, content_type=_MERGE)
+        except ApiError as error:
+            if error.status not in (404, 409, 422):  # the UID is of another pod
+                raise
+
+
+def _pod(pod: PodName) -> str:
+    return path_of("/api/v1", "pods", namespace=pod.namespace, name=pod.name)
+
+
+def _read(listed: JSON) -> Iterator[Record]:
+    for each in items(listed, "items"):
+        try:
+            yield record_of(each)
+        except msgspec.MsgspecError as error:
+            LOG.warning("PodTemplate not read name=%s reason=%r", name_of(each).path, str(error))
+
+
+def _unless(status: int, client: Requester, method: str, path: str, body: JSON | None = None) -> None:
+    """Make a call; a reply with this status means that there is nothing to do."""
+    content_type = _MERGE if method == "PATCH" else "application/json"
+    try:
+        client.request(method, path, body=body, content_type=content_type)
+    except ApiError as error:
+        if error.status != status:
+            raise

@@ -1,0 +1,161 @@
+"""Pools of nodes, and an empty node of each.
+
+A pool is the set of nodes with one value of a label of the setting `pool_labels`, such as a node group of a cloud.
+
+Rules of this file
+- The empty node of a pool is a node that has reported, with nothing allocated. A pool without such a node has the
+  profiles of the setting `node_profiles` whose labels name the pool.
+- Nodes of one pool may differ, and nobody knows which kind the next one will be. So a pool takes a pod only if the
+  empty copies of all compared nodes take it: the newest `MAX_COMPARED` that have reported.
+- DaemonSet pods are not placed on the empty node. Cluster Autoscaler itself counts what they request.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final, NamedTuple
+
+from extender.cluster.node import Observation
+from extender.cluster.node_class import NodeClass
+from extender.cluster.store import NodeStore
+from extender.intake import NodeProfile
+from extender.kube.changes import Batch, Gone
+from extender.kube.nodes import NodeObject
+from extender.kubelet.startup import initial_state
+from extender.questions.capacity import Capacity
+from extender.questions.node_context import LookUp, NodeContext, Subject
+from extender.replay.possible_states import PossibleStates
+from extender.scheduling.judge import Judge
+from extender.scheduling.node_totals import node_allocatable
+from extender.wire.workloads import PodWorkload
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+MAX_POOLS: Final = 200
+"""How many pools are compared."""
+MAX_COMPARED: Final = 4
+"""How many nodes of a pool are compared."""
+MAX_COPIES: Final = 16
+_OF_STATE: Final = "node.kubernetes.io/"
+"""Prefix of taints that say how a node is at the moment."""
+
+
+class Pool(NamedTuple):
+    """One value of one label."""
+
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class _PooledNode:
+    hostname: str
+    pools: tuple[Pool, ...]
+
+
+class Pools:
+    """The pools of one cluster. *labels*: the label keys that name pools. *around*: what is known of a node."""
+
+    def __init__(
+        self, labels: Sequence[str], cluster: NodeStore, around: LookUp, profiles: Sequence[NodeProfile] = ()
+    ) -> None:
+        self._labels, self._cluster, self._around = tuple(labels), cluster, around
+        self._profiles = tuple(profiles)
+        self._nodes: dict[str, _PooledNode] = {}
+        self._members: dict[Pool, dict[str, int]] = {}
+        """The names of each pool's nodes, with the time of their creation."""
+
+    def apply(self, batch: Batch[NodeObject]) -> None:
+        """Apply changes from the watch of nodes."""
+        for change in batch.changes:
+            node = change.value
+            self._forget(node.name)
+            if isinstance(change, Gone):
+                continue
+            pools = tuple(Pool(label, node.labels[label]) for label in self._labels if node.labels.get(label))
+            self._nodes[node.name] = _PooledNode(node.labels.get(HOSTNAME, node.name), pools)
+            for pool in pools:
+                self._members.setdefault(pool, {})[node.name] = node.created_at or 0
+
+    def _forget(self, name: str) -> None:
+        known = self._nodes.pop(name, None)
+        for pool in () if known is None else known.pools:
+            del self._members[pool][name]
+            if not self._members[pool]:
+                del self._members[pool]
+
+    def hostnames(self, names: Sequence[str]) -> list[str]:
+        """The label `kubernetes.io/hostname` of those of these nodes that are in a pool."""
+        found = (self._nodes.get(name) for name in names)
+        return sorted({node.hostname for node in found if node is not None and node.pools})
+
+    def models(self) -> Mapping[Pool, Sequence["Model"]]:
+        """The nodes and profiles that stand for the new nodes of each pool; pools without any are left out."""
+        found = {pool: list(self._of_members(pool)) for pool in islice(sorted(self._members), MAX_POOLS)}
+        for profile in self._profiles:
+            model = Model(f"profile {profile.name}", profile.observed, NodeContext(labels=profile.labels))
+            for label in self._labels:
+                if value := profile.labels.get(label):
+                    found[Pool(label, value)] = found.get(Pool(label, value)) or [model]
+        return {pool: models for pool, models in found.items() if models}
+
+    def _of_members(self, pool: Pool) -> Iterator["Model"]:
+        members = self._members[pool]
+        newest = sorted(members, key=lambda name: (-members[name], name))
+        reporting = (each for each in map(self._cluster.observation, newest) if each is not None and _is_known(each))
+        for observed in islice(reporting, MAX_COMPARED):
+            yield Model(observed.node_name, observed, self._around(observed.node_name))
+
+
+def _is_known(seen: Observation) -> bool:
+    kubelet = seen.kubelet
+    return seen.is_replayable and kubelet is not None and not kubelet.borrowed and kubelet.runtime is None
+
+
+class Model(NamedTuple):
+    """What a new node of a pool is expected to be. `name`: the node or profile that it is taken from."""
+
+    name: str
+    observed: Observation
+    around: NodeContext
+
+    def empty(self) -> Subject:
+        """The new node: nothing is allocated, and taints that only tell the present state are gone."""
+        kubelet, state = self.observed.kubelet, self.observed.state
+        assert kubelet is not None
+        assert state is not None  # a node that is replayable, or a profile
+        state = initial_state(kubelet, state.devices.devices)
+        return Subject(
+            name=self.name,
+            node_class=NodeClass(id=-1, kubelet=kubelet, possible=PossibleStates((state,))),
+            states=(state,),
+            hypothetical=True,
+            around=replace(
+                self.around,
+                taints=[taint for taint in self.around.taints or () if not taint.key.startswith(_OF_STATE)],
+                unschedulable=False,
+                allocatable_milli=node_allocatable(kubelet, state.devices),
+                requested_milli={},
+                pods=(),
+            ),
+        )
+
+
+class Room(NamedTuple):
+    """How many copies of a pod an empty node takes, at most `MAX_COPIES`, and why no further one fits."""
+
+    copies: int
+    limit: str
+
+
+def rooms_in(models: Mapping[Pool, Sequence[Model]], workload: PodWorkload, judge: Judge) -> Mapping[Pool, Room]:
+    """The room on an empty node of each pool: the least that any of its models has.
+
+    Two NUMA nodes with 8 free CPUs each take two pods of 5 CPUs under the policy `single-numa-node`, and not the three
+    that the total of 16 CPUs suggests.
+    """
+    capacity = Capacity([workload], judge, MAX_COPIES)
+    found = {}
+    for pool, alike in models.items():
+        rooms = capacity.rooms([model.empty() for model in alike])
+        found[pool] = min(Room(room.copies, room.limit.why) for room in rooms)
+    return found
