@@ -7,6 +7,8 @@ from typing import Any
 import yaml
 
 from extender.config.settings import Settings
+from extender.features.autoscaling.documents import PodName, Record, consuming, template_of
+from extender.features.autoscaling.objects import Objects
 from extender.features.claims.feed import CLAIMS, CLASSES, SLICES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
@@ -40,6 +42,9 @@ def _right(api: str) -> str:
 
 
 GRANTS = {
+    ("patch", "pods"),
+    *((verb, "podtemplates") for verb in ("list", "create", "patch", "delete")),
+    *((verb, "autoscaling.x-k8s.io/provisioningrequests") for verb in ("list", "create", "delete")),
     ("list", "pods"),
     ("watch", "pods"),
     ("get", "pods"),
@@ -98,6 +103,22 @@ class Token:
         return False
 
 
+def ask_for_a_node(objects: Objects, name: PodName) -> None:
+    """All that a request for nodes writes and reads, from its beginning to its end."""
+    record = Record(
+        namespace="default", name="r", pods=(name,), pools=(("pool", "big"),), nodes=1, refused_on=(), since=0
+    )
+    objects.create_template(record, template_of(record, pod("a"), ()))
+    objects.annotate(name, consuming(record))
+    objects.create_request(record)
+    assert objects.records() == [record]
+    assert list(objects.outcomes()) == [("default", "r")]
+    assert objects.pod(name) is not None
+    objects.note(record)
+    objects.delete_request(record)
+    objects.delete_template(record)
+
+
 def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     server.access.tokens = {"t": "extender"}
     server.access.grants = {"extender": GRANTS}
@@ -142,6 +163,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     assert asyncio.run(janitor.step()) is not None
     assert server.pods.get("failed") is None
     asyncio.run(write_an_event(client))
+    ask_for_a_node(Objects(client), PodName("default", "a", uid))
     for watch in watches:
         assert watch.stop(PATIENCE_SECONDS)
 

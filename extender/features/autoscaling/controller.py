@@ -36,7 +36,7 @@ from extender.features.autoscaling.documents import (
     template_of,
 )
 from extender.features.autoscaling.objects import Objects
-from extender.features.autoscaling.pools import Pool, Pools, Room, rooms_in
+from extender.features.autoscaling.pools import NodePool, Pools, Room, rooms_in
 from extender.features.autoscaling.waiting import Waiting
 from extender.kube.client import JSON
 from extender.kube.errors import KubeError
@@ -71,7 +71,7 @@ STOPPED: Final = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PodsThatWait:
     """Pods of one owner and one shape that wait together. `manifest`: the v1.Pod of the first one."""
 
     name: str
@@ -228,9 +228,9 @@ class Controller(LeaderTask):
                 self.service.metrics.scale_ups.labels("failed").inc()
                 LOG.warning("no node asked for pod=%s/%s reason=%r", namespace, each.pods[0].name, str(error))
 
-    async def _grouped(self, calls: Iterator[Call]) -> list[Asked]:
+    async def _grouped(self, calls: Iterator[Call]) -> list[PodsThatWait]:
         """The pods of these calls that still wait, by owner and shape."""
-        groups: dict[str, Asked] = {}
+        groups: dict[str, PodsThatWait] = {}
         for call in islice(calls, MAX_READ):
             if call.pod.has_claims:  # Cluster Autoscaler simulates claims itself
                 continue
@@ -240,13 +240,13 @@ class Controller(LeaderTask):
             if manifest is None or not _is_waiting(manifest):
                 continue
             name = name_for(manifest, _owner_of(manifest))
-            group = groups.setdefault(name, Asked(name, manifest, [], {}))
+            group = groups.setdefault(name, PodsThatWait(name, manifest, [], {}))
             if len(group.pods) < MAX_PODS:
                 group.pods.append(PodName.of(manifest))
                 group.refused_on.update(dict.fromkeys(call.names))
         return list(groups.values())
 
-    def _record(self, asked: Asked, rooms: Mapping[Pool, Room]) -> Record | None:
+    def _record(self, asked: PodsThatWait, rooms: Mapping[NodePool, Room]) -> Record | None:
         """The request for these pods; None: no pool's empty node takes one.
 
         Of several pools those count whose nodes take the most of these pods, so that the number of nodes is right
@@ -289,7 +289,7 @@ class Controller(LeaderTask):
         LOG.info("asked for nodes name=%s nodes=%d pools=%s", record.name, record.nodes, record.pools)
         return True
 
-    async def _tell(self, asked: Asked, rooms: Mapping[Pool, Room]) -> None:
+    async def _tell(self, asked: PodsThatWait, rooms: Mapping[NodePool, Room]) -> None:
         """Write an event on the first pod that no new node can help, if the pools are known at all."""
         pod, now = asked.pods[0], self.service.clock()
         if not rooms or now - self._told_at.get(pod.uid, -EVENT_SECONDS) < EVENT_SECONDS or not self._writes:

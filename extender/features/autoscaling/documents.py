@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from extender.features.autoscaling.pools import HOSTNAME, Pool
+from extender.features.autoscaling.pools import HOSTNAME, NodePool
 from extender.kube.client import JSON
 from extender.kube.objects import items, mapping, strings, text
 from extender.wire.parsing import Json
@@ -170,7 +170,7 @@ def _node_affinity(spec: Mapping[str, Any], record: Record, excluded: Sequence[s
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     own = _mapping(_mapping(spec.get("affinity")).get("nodeAffinity"))
     terms = items(_mapping(own.get(key)), "nodeSelectorTerms") or [{}]
-    more = list(_pool_rules([Pool(*pool) for pool in record.pools]))
+    more = list(_pool_rules([NodePool(*pool) for pool in record.pools]))
     if excluded:
         rule = {"key": HOSTNAME, "operator": "NotIn", "values": list(excluded[:MAX_EXCLUDED])}
         more = [[*each, rule] for each in more]
@@ -180,7 +180,7 @@ def _node_affinity(spec: Mapping[str, Any], record: Record, excluded: Sequence[s
     return {**own, key: {"nodeSelectorTerms": both}}
 
 
-def _pool_rules(pools: Sequence[Pool]) -> Iterator[list[JSON]]:
+def _pool_rules(pools: Sequence[NodePool]) -> Iterator[list[JSON]]:
     """The rules of one term for each label of pools."""
     for label in sorted({pool.label for pool in pools}):
         values = [pool.value for pool in pools if pool.label == label]

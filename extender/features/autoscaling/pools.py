@@ -39,7 +39,7 @@ _OF_STATE: Final = "node.kubernetes.io/"
 """Prefix of taints that say how a node is at the moment."""
 
 
-class Pool(NamedTuple):
+class NodePool(NamedTuple):
     """One value of one label."""
 
     label: str
@@ -49,7 +49,7 @@ class Pool(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _PooledNode:
     hostname: str
-    pools: tuple[Pool, ...]
+    pools: tuple[NodePool, ...]
 
 
 class Pools:
@@ -61,7 +61,7 @@ class Pools:
         self._labels, self._cluster, self._around = tuple(labels), cluster, around
         self._profiles = tuple(profiles)
         self._nodes: dict[str, _PooledNode] = {}
-        self._members: dict[Pool, dict[str, int]] = {}
+        self._members: dict[NodePool, dict[str, int]] = {}
         """The names of each pool's nodes, with the time of their creation."""
 
     def apply(self, batch: Batch[NodeObject]) -> None:
@@ -71,7 +71,7 @@ class Pools:
             self._forget(node.name)
             if isinstance(change, Gone):
                 continue
-            pools = tuple(Pool(label, node.labels[label]) for label in self._labels if node.labels.get(label))
+            pools = tuple(NodePool(label, node.labels[label]) for label in self._labels if node.labels.get(label))
             self._nodes[node.name] = _PooledNode(node.labels.get(HOSTNAME, node.name), pools)
             for pool in pools:
                 self._members.setdefault(pool, {})[node.name] = node.created_at or 0
@@ -88,17 +88,17 @@ class Pools:
         found = (self._nodes.get(name) for name in names)
         return sorted({node.hostname for node in found if node is not None and node.pools})
 
-    def models(self) -> Mapping[Pool, Sequence["Model"]]:
+    def models(self) -> Mapping[NodePool, Sequence["Model"]]:
         """The nodes and profiles that stand for the new nodes of each pool; pools without any are left out."""
         found = {pool: list(self._of_members(pool)) for pool in islice(sorted(self._members), MAX_POOLS)}
         for profile in self._profiles:
             model = Model(f"profile {profile.name}", profile.observed, NodeContext(labels=profile.labels))
             for label in self._labels:
                 if value := profile.labels.get(label):
-                    found[Pool(label, value)] = found.get(Pool(label, value)) or [model]
+                    found[NodePool(label, value)] = found.get(NodePool(label, value)) or [model]
         return {pool: models for pool, models in found.items() if models}
 
-    def _of_members(self, pool: Pool) -> Iterator["Model"]:
+    def _of_members(self, pool: NodePool) -> Iterator["Model"]:
         members = self._members[pool]
         newest = sorted(members, key=lambda name: (-members[name], name))
         reporting = (each for each in map(self._cluster.observation, newest) if each is not None and _is_known(each))
@@ -147,7 +147,9 @@ class Room(NamedTuple):
     limit: str
 
 
-def rooms_in(models: Mapping[Pool, Sequence[Model]], workload: PodWorkload, judge: Judge) -> Mapping[Pool, Room]:
+def rooms_in(
+    models: Mapping[NodePool, Sequence[Model]], workload: PodWorkload, judge: Judge
+) -> Mapping[NodePool, Room]:
     """The room on an empty node of each pool: the least that any of its models has.
 
     Two NUMA nodes with 8 free CPUs each take two pods of 5 CPUs under the policy `single-numa-node`, and not the three

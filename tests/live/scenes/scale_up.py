@@ -26,7 +26,6 @@ BOUND_SECONDS = 120.0
 KEPT_SECONDS = 90.0
 """Three times as long as Cluster Autoscaler needs to drain a node that it thinks is not needed."""
 GROUP = 4
-SETTINGS = {"autoscaling": "on", "autoscaling_wait_seconds": 10, "pool_labels": POOL}
 
 
 def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
@@ -37,7 +36,15 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         return findings
     one = replace(plan, nodes=1)
     with cluster(
-        binaries, one, say, nodes=1, groups=1, components=("autoscaling",), **SETTINGS | {"autoscaling": "off"}
+        binaries,
+        one,
+        say,
+        nodes=1,
+        groups=1,
+        components=("autoscaling",),
+        autoscaling="off",
+        autoscaling_wait_seconds=10,
+        pool_labels=POOL,
     ) as running:
         label(running, "big")
         logs = running.extender.log.parent
