@@ -185,7 +185,7 @@ class Controller(LeaderTask):
         records = (service.known.nodes.get(name) for name in names if name != own)
         classes = frozenset(record.node_class for record in records if record is not None)
         await service.judging.answer(entry, classes, service.clock() + SCAN_SECONDS)
-        judged = (entry.judgements.get(each.id) for each in classes)
+        judged = (entry.get(each.id) for each in classes)
         return any(each is not None and each.refusal is None for each in judged)
 
     async def _note(

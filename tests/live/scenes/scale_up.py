@@ -32,7 +32,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     """One pod without the feature, one with it, its node kept and given back, and a group."""
     findings = Findings("scale-up")
     if binaries.cluster_autoscaler is None:
-        findings.show("skipped", "cluster-autoscaler, built with the provider kwok, is not in KUBEBUILDER_ASSETS")
+        say("skipped: cluster-autoscaler, built with the provider kwok, is not in KUBEBUILDER_ASSETS or on PATH")
         return findings
     one = replace(plan, nodes=1)
     with cluster(
