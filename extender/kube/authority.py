@@ -19,13 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final
 
-from extender.identity import (
-    EVERYTHING,
-    AccessScope,
-    Means,
-    NotAllowedError,
-    Principal,
-)
+from extender.identity import EVERYTHING, AccessScope, Means, NotAllowedError, Principal
 from extender.kube.client import Requester, path_of
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.objects import mapping, text

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-import orjson
-
 from extender.bounded import BoundedMap
 from extender.cluster.events import (
     ContainerRefused,
@@ -35,17 +33,12 @@ from extender.cluster.pods import NamespaceDemands, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeObject
-from extender.kube.pods import CREATE_ERROR, PodRecord
+from extender.kube.pods import CREATE_ERROR, PodRecord, read_reduced
 from extender.kubelet.verdict import MANAGERS_REASONS
 from extender.questions.node_context import WatchedPod
-from extender.recent import RecentBytes
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError
-from extender.wire.pods import pod_from_json
 
-MAX_SHAPES_BYTES: Final = 8 << 20
-"""Size of the cache of pods that were read. It holds about 5,000 usual pods."""
-_SHAPES: Final[RecentBytes[bytes, Pod]] = RecentBytes(MAX_SHAPES_BYTES, lambda raw, pod: len(raw) + pod.weight_bytes)
 MAX_DELETED: Final = 20_000
 """How many deleted nodes are remembered."""
 
@@ -221,7 +214,7 @@ class ClusterFeed:
 
 
 def _stage(record: PodRecord) -> tuple[bool, ...]:
-    is_unread = _shape(record.reduced) is None
+    is_unread = pod_of(record) is None
     return record.finished, record.started_at is not None, record.terminating, bool(record.policy_error), is_unread
 
 
@@ -236,40 +229,17 @@ def _order(started_at: float | None, created_at: int | None) -> tuple[float, int
 
 def pod_of(record: PodRecord) -> Pod | None:
     """The pod as its kubelet knows it. None if it cannot be read."""
-    shape = _shape(record.reduced)
-    if shape is None:
-        return None
-    return replace(
-        shape, uid=record.kubelet_uid, name=record.name, namespace=record.namespace, created_at=record.created_at
-    )
+    return _named(record, record.reduced, record.kubelet_uid)
 
 
 def pod_of_watched(pod: WatchedPod) -> Pod | None:
     """A watched pod in the form that questions use; None as above."""
-    shape = _shape(pod.manifest)
-    if shape is None:
-        return None
-    return replace(shape, uid=pod.uid, name=pod.name, namespace=pod.namespace, created_at=pod.created_at)
+    return _named(pod, pod.manifest, pod.uid)
 
 
-def _shape(reduced: bytes) -> Pod | None:
+def _named(of: PodRecord | WatchedPod, reduced: bytes, uid: str) -> Pod | None:
     try:
-        return read_shape(reduced)
+        pod = read_reduced(reduced).pod
     except WireError:
         return None
-
-
-def read_shape(reduced: bytes) -> Pod:
-    """The pod without its names. What its kubelet has allocated since then is not part of its admission.
-
-    Raises:
-        WireError: it cannot be read.
-    """
-    return _SHAPES.of(reduced, lambda: _read_shape(reduced))
-
-
-def _read_shape(reduced: bytes) -> Pod:
-    manifest = orjson.loads(reduced)
-    for key in ("initContainerStatuses", "containerStatuses"):
-        manifest["status"].pop(key, None)
-    return pod_from_json(manifest)
+    return replace(pod, uid=uid, name=of.name, namespace=of.namespace, created_at=of.created_at)

@@ -10,22 +10,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-import orjson
-
 from extender.kube.changes import Batch, Changed, Gone
 from extender.kube.nodes import NodeObject
-from extender.kube.pods import REMEMBERED_BYTES, PodRecord
+from extender.kube.pods import PodRecord, read_reduced
 from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, NodeContext, WatchedPod
-from extender.recent import RecentBytes
-from extender.scheduling.node_totals import add, pod_requests
+from extender.scheduling.node_totals import add
 from extender.wire.errors import WireError
 from extender.wire.parsing import parse_milli
-from extender.wire.placement_rules import placement_rules_from_json
-from extender.wire.pods import pod_from_json
 
 T = TypeVar("T")
 _NOTHING: Final[Mapping[str, int]] = {}
-_REQUESTS: Final[RecentBytes[bytes, Mapping[str, int]]] = RecentBytes(REMEMBERED_BYTES, lambda raw, _: len(raw))
 
 
 class WatchedSurroundings:
@@ -40,7 +34,8 @@ class WatchedSurroundings:
         self._nodes: dict[str, NodeContext] = {}
         self._requested: dict[str, Mapping[str, int]] = {}
         self._finished: dict[str, dict[str, Mapping[str, int]]] = {}
-        self._pods: dict[str, dict[str, WatchedPod]] = {}
+        self._pods: dict[str, dict[str, tuple[WatchedPod, Mapping[str, int]]]] = {}
+        """The pods that are not finished, with what they request."""
         self._lists: dict[str, Sequence[WatchedPod]] = {}
         """The pods of `_pods` by node, as readers get them."""
         self._pods_complete = False
@@ -56,7 +51,7 @@ class WatchedSurroundings:
     def _list(self, name: str) -> Sequence[WatchedPod]:
         pods = self._lists.get(name)
         if pods is None:
-            pods = self._lists[name] = tuple(self._pods.get(name, {}).values())
+            pods = self._lists[name] = tuple(pod for pod, _ in self._pods.get(name, {}).values())
         return pods
 
     def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
@@ -93,17 +88,19 @@ class WatchedSurroundings:
 
     def _charge(self, record: PodRecord, sign: int) -> None:
         """Add what a pod requests to its node, or with *sign* -1 take it away."""
+        name, requests = record.node_name, _requests_of(record) if sign > 0 else _NOTHING
         if record.finished:
-            asked = requests_of(record.reduced) if sign > 0 else None
-            _set(self._finished, record.node_name, record.kubelet_uid, asked)
+            _set(self._finished, name, record.kubelet_uid, requests if sign > 0 else None)
             return
-        self._lists.pop(record.node_name, None)
-        _set(self._pods, record.node_name, record.uid, _watched(record) if sign > 0 else None)
-        requests = {name: sign * amount for name, amount in requests_of(record.reduced).items()}
-        total = add(self._requested.get(record.node_name, _NOTHING), requests)
-        self._requested.pop(record.node_name, None)
-        if left := {name: amount for name, amount in total.items() if amount}:
-            self._requested[record.node_name] = left
+        self._lists.pop(name, None)
+        if sign < 0:
+            _, requests = self._pods.get(name, {}).get(record.uid, (None, _NOTHING))
+        _set(self._pods, name, record.uid, (_watched(record), requests) if sign > 0 else None)
+        changes = {resource: sign * amount for resource, amount in requests.items()}
+        total = add(self._requested.get(name, _NOTHING), changes)
+        self._requested.pop(name, None)
+        if left := {resource: amount for resource, amount in total.items() if amount}:
+            self._requested[name] = left
 
 
 def _set(table: dict[str, dict[str, T]], node_name: str, uid: str, value: T | None) -> None:
@@ -132,27 +129,12 @@ def _watched(record: PodRecord) -> WatchedPod:
     )
 
 
-def requests_of(reduced: bytes) -> Mapping[str, int]:
-    """What a pod requests, in thousandths, from `PodRecord.reduced`. Empty if it cannot be read.
-
-    As kube-scheduler counts it during a resize: the larger amounts, or the allocated ones if the resize is infeasible.
-    """
-    return _REQUESTS.of(reduced, lambda: _requests(reduced))
-
-
-def _requests(reduced: bytes) -> Mapping[str, int]:
-    manifest = orjson.loads(reduced)
-    has_wish = "Infeasible" not in manifest["status"].get("resize", ())
+def _requests_of(record: PodRecord) -> Mapping[str, int]:
+    """What the pod requests, in thousandths. Empty if it cannot be read."""
     try:
-        pod, rules = pod_from_json(manifest), placement_rules_from_json(manifest["spec"], "spec")
+        return read_reduced(record.reduced).requests_milli
     except WireError:
         return _NOTHING
-    containers = []
-    for each in pod.containers:
-        wanted, allocated = each.requests_milli, each.allocated_milli or {}
-        counted = {name: max(amount, has_wish * wanted.get(name, 0)) for name, amount in allocated.items()}
-        containers.append(replace(each, requests_milli={**wanted, **counted}))
-    return pod_requests(replace(pod, containers=tuple(containers)), rules.overhead_milli)
 
 
 def _milli(allocatable: Mapping[str, str]) -> Mapping[str, int] | None:

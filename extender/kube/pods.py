@@ -20,14 +20,17 @@ import orjson
 
 from extender.kube.objects import integer, items, mapping, strings, text
 from extender.kube.source import Source
+from extender.kubelet.budget import Shared
 from extender.kubelet.verdict import Reason
 from extender.recent import RecentBytes
+from extender.replay.pod import Pod
+from extender.scheduling.node_totals import pod_requests
 from extender.wire import groups
-from extender.wire.errors import CapError
+from extender.wire.errors import CapError, WireError
 from extender.wire.nri_pods import DOMAIN, KEPT, RESOURCES_ANNOTATION
 from extender.wire.parsing import rfc_3339, unix_seconds
-from extender.wire.placement_rules import LOCAL_VOLUMES, REQUIRED
-from extender.wire.pods import NODE_CRITICAL, understood
+from extender.wire.placement_rules import LOCAL_VOLUMES, REQUIRED, placement_rules_from_json
+from extender.wire.pods import NODE_CRITICAL, allocated_from_json, pod_from_json, understood
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 EVICTION_ANNOTATIONS: Final = (
@@ -56,7 +59,9 @@ _RULES: Final = ("nodeSelector", "tolerations", "topologySpreadConstraints", "vo
 _SELECTED: Final = ("topologyKey", "labelSelector", "namespaces", "namespaceSelector")
 """The parts of a term of required anti-affinity that tell which pods it keeps away."""
 REMEMBERED_BYTES: Final = 1 << 20
-"""The size of the caches of shared specs and of requests: 4,000 usual specs each, none longer than 4 KiB."""
+"""The size of the cache of shared specs: 4,000 usual specs, none longer than 4 KiB."""
+MAX_READ_BYTES: Final = 8 << 20
+"""Size of the cache of pods that were read. It holds about 5,000 usual pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +124,51 @@ class PodRecord:
         pod["spec"]["nodeName"] = self.node_name
         pod["status"]["phase"] = self.phase
         return pod
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class ReducedPod:
+    """What `PodRecord.reduced` says.
+
+    `pod`: without its names, and without what its kubelet has allocated since its admission. `requests_milli`: as
+    kube-scheduler counts them, during a resize the larger amounts, or the allocated ones if the resize is infeasible;
+    empty if the pod's placement rules or statuses cannot be read.
+    """
+
+    pod: Pod
+    requests_milli: Mapping[str, int]
+
+
+_KEPT: Final[Shared[bytes, ReducedPod]] = Shared()
+_RECENT: Final[RecentBytes[bytes, ReducedPod]] = RecentBytes(
+    MAX_READ_BYTES, lambda raw, read: len(raw) + read.pod.weight_bytes
+)
+
+
+def read_reduced(reduced: bytes) -> ReducedPod:
+    """The pod of `PodRecord.reduced`. It is not read again while somebody keeps the result, nor soon after.
+
+    Raises:
+        WireError: it cannot be read.
+    """
+    return _RECENT.of(reduced, lambda: _KEPT.of(reduced, lambda: _read_reduced(reduced)))
+
+
+def _read_reduced(reduced: bytes) -> ReducedPod:
+    manifest = orjson.loads(reduced)
+    statuses = {key: manifest["status"].pop(key, None) for key in ("initContainerStatuses", "containerStatuses")}
+    pod = pod_from_json(manifest)
+    try:
+        overhead_milli = placement_rules_from_json(manifest["spec"], "spec").overhead_milli
+        allocated = allocated_from_json(statuses, "status")
+    except WireError:
+        return ReducedPod(pod, {})
+    has_wish, containers = "Infeasible" not in manifest["status"].get("resize", ()), []
+    for each in pod.containers:
+        wanted, kept = each.requests_milli, allocated.get(each.name, {}).items()
+        counted = {name: max(amount, has_wish * wanted.get(name, 0)) for name, amount in kept}
+        containers.append(replace(each, requests_milli={**wanted, **counted}) if counted else each)
+    return ReducedPod(pod, pod_requests(replace(pod, containers=tuple(containers)), overhead_milli))
 
 
 class PodDecoder:

@@ -85,8 +85,9 @@ class Source(Generic[T]):
     """What to watch: the collection's path, and a selector that the server applies (empty: everything).
 
     `key`: which names in the metadata are the key. `reader`: reads the parts of an object that `decode` needs. `check`:
-    called with each value; raises if a consumer could not read it. `instead`: the value of an object that cannot be
-    read, from its head (see `read_head`) and the value known before; None: it is left out.
+    called with each value; raises if a consumer could not read it, and returns what is kept until the consumers have
+    the value. `instead`: the value of an object that cannot be read, from its head (see `read_head`) and the value
+    known before; None: it is left out.
     """
 
     path: str
@@ -114,11 +115,14 @@ class ReadObject(NamedTuple, Generic[T]):
 
 
 class ObjectReader(Generic[T]):
-    """Reads the objects of one watch. `skipped`: how many objects we do not use, or could not read."""
+    """Reads the objects of one watch. `skipped`: how many objects we do not use, or could not read.
+
+    `checked`: what the checks returned. The watch clears it when the consumers have the objects.
+    """
 
     def __init__(self, source: Source[T], unread: UnreadObjects) -> None:
         self._source, self._unread = source, unread
-        self.skipped = 0
+        self.skipped, self.checked = 0, list[object]()
         self.begin_list, self.end_list = unread.begin_list, unread.end_list
 
     @property
@@ -132,7 +136,7 @@ class ObjectReader(Generic[T]):
             document = read_object(raw, self._source.reader)
             entry = self._source.decode(document)
             if entry is not None and self._source.check is not None:
-                self._source.check(entry[1])
+                self.checked.append(self._source.check(entry[1]))
         except Exception as error:  # noqa: BLE001 - see the file's text
             self.skipped += 1
             head = read_head(raw)

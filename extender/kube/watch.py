@@ -36,14 +36,7 @@ from typing import Final, Generic, TypeVar
 from extender.kube.changes import Batch, Change, ConsumerGoneError, Mirror, batches
 from extender.kube.client import KubeClient, SilentStreamError, Stream
 from extender.kube.errors import ApiError, Backoff, KubeError, NoReplyError
-from extender.kube.lines import (
-    BrokenStreamError,
-    LineReader,
-    WatchEvent,
-    parse_events,
-    resource_version,
-    went_back,
-)
+from extender.kube.lines import BrokenStreamError, LineReader, WatchEvent, parse_events, resource_version, went_back
 from extender.kube.objects import Page, read_head, read_page
 from extender.kube.source import ObjectReader, Source, UnreadObject, UnreadObjects
 from extender.observability.logs import FaultLog
@@ -63,6 +56,10 @@ _STARTING_SECONDS: Final = 30.0
 """For this long after the server was lost, its cheap refusals are tried again as soon as a failed connection. An API
 server that has just started answers 403 until it has read its roles."""
 _CHEAP: Final = (401, 403)
+STREAM_CHANGES: Final = 32
+"""Changes of a stream that the consumer gets at once: it may be an event loop, on which others wait."""
+STREAM_BYTES: Final = 64 << 10
+"""The events of a batch have not many more bytes."""
 _STUCK_TIMES: Final = 3
 """After so many failures in a row without an event that can be applied, the list is read again."""
 _log = logging.getLogger(__name__)
@@ -261,6 +258,7 @@ class Watch(Generic[T]):
                 entry = self._reader.read(bytes(item), self._mirror.values).entry
                 if entry is not None:
                     listed[entry[0]] = entry[1]
+            self._reader.checked.clear()
             token, pages = page.metadata.token, pages + 1
             if pages > self._pages_read:  # a list that breaks off at the same page again and again is no progress
                 self._pages_read, self._progress_at = pages, self._clock()
@@ -318,14 +316,26 @@ class Watch(Generic[T]):
     def _apply(self, events: Iterable[WatchEvent]) -> None:
         """Apply *events*. Those applied are delivered, even if a later one ends the stream."""
         changes: list[Change[T]] = []
+        size = 0
         try:
             for event in events:
                 change = self._take(event)
+                size += len(event.object)
                 if change is not None:
                     changes.append(change)
+                if len(changes) >= STREAM_CHANGES or size > STREAM_BYTES:
+                    self._hand_over(changes)
+                    size = 0
         finally:
-            if changes:
-                self._deliver(Batch(tuple(changes)))
+            self._hand_over(changes)
+
+    def _hand_over(self, changes: list[Change[T]]) -> None:
+        """Deliver the changes, if there are any, and empty the list."""
+        batch = Batch(tuple(changes))
+        changes.clear()
+        if batch.changes:
+            self._deliver(batch)
+        self._reader.checked.clear()
 
     def _take(self, event: WatchEvent) -> Change[T] | None:
         """Apply one event to the mirror. Returns the change; None if no part that we keep has changed."""

@@ -19,10 +19,10 @@ from extender.api.service import Feature, Service
 from extender.cluster.events import Watching
 from extender.kube.changes import Batch, Gone, LoopHandoff
 from extender.kube.client import KubeClient, Requester
-from extender.kube.feed import ClusterFeed, Refused, read_shape
-from extender.kube.node_context import WatchedSurroundings, requests_of
+from extender.kube.feed import ClusterFeed, Refused
+from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NODES, NodeObject
-from extender.kube.pods import PODS, PodRecord
+from extender.kube.pods import PODS, PodRecord, ReducedPod, read_reduced
 from extender.kube.source import Source
 from extender.kube.watch import Watch, WatchSettings, WatchStatus
 from extender.questions.node_context import WatchedPod
@@ -65,7 +65,7 @@ class ApiConnection:
         self.feed.pods_on = self.pods_on
         service.surroundings.use(self.surroundings)
         self._settings = settings
-        self._pod_readers: list[Callable[[PodRecord], object]] = [_read_pod]
+        self._pod_readers: list[Callable[[PodRecord], object]] = []
         self._on_pods: list[Callable[[Batch[PodRecord]], None]] = []
         self._needed: list[tuple[str, Callable[[], bool]]] = [("pods and nodes", lambda: self._is_listed)]
         self._watched: dict[str, _Watched] = {}
@@ -106,9 +106,10 @@ class ApiConnection:
 
         self.tasks.append(run)
 
-    def read_pod(self, record: PodRecord) -> None:
+    def read_pod(self, record: PodRecord) -> ReducedPod:
         """Read all that the consumers of the watch read later. Raises whatever they would raise."""
         _each(self._pod_readers, record)
+        return read_reduced(record.reduced)
 
     def pods_on(self, node_name: str) -> Sequence[WatchedPod] | None:
         """The pods on a node that are not finished; None: not known yet."""
@@ -208,11 +209,6 @@ class LeaderTask:
 def _each(consumers: Sequence[Callable[[T], object]], value: T) -> None:
     for consumer in consumers:
         consumer(value)
-
-
-def _read_pod(record: PodRecord) -> None:
-    read_shape(record.reduced)
-    requests_of(record.reduced)
 
 
 def _stalled_text(name: str, state: WatchStatus) -> str:

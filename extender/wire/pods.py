@@ -166,7 +166,7 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
     status = optional_object_at(pod.get("status"), f"{path}.status")
     namespace = text_at(metadata.get("namespace") or "default", f"{path}.metadata.namespace")
     known = _Known(
-        _statuses(status, f"{path}.status"),
+        allocated_from_json(status, f"{path}.status"),
         _claimed(status, f"{path}.status.extendedResourceClaimStatus"),
         _claims(spec.get("resourceClaims"), status, namespace, path),
     )
@@ -296,7 +296,7 @@ def _together(containers: list[Container], name: str) -> int | None:
     return max(peak, running)
 
 
-def _statuses(status: Json, path: str) -> dict[str, dict[str, int]]:
+def allocated_from_json(status: Json, path: str) -> dict[str, dict[str, int]]:
     """`allocatedResources` by container name. An entry without them counts as empty."""
     result = {}
     for key in ("initContainerStatuses", "containerStatuses"):

@@ -9,9 +9,8 @@ import orjson
 import pytest
 
 from extender.kube.client import JSON, KubeClient
-from extender.kube.feed import MAX_SHAPES_BYTES, pod_of
-from extender.kube.node_context import requests_of
-from extender.kube.pods import MAX_REDUCED_BYTES, PodDecoder, PodRecord
+from extender.kube.feed import pod_of
+from extender.kube.pods import MAX_READ_BYTES, MAX_REDUCED_BYTES, PodDecoder, PodRecord, read_reduced
 from extender.recent import PARTS
 from extender.wire.errors import CapError
 from tests.fakes.apiserver import FakeApiServer
@@ -114,7 +113,7 @@ def test_what_its_author_chooses_of_a_pod_is_kept_within_a_bound(part: str) -> N
         shape = pod_of(record)
         assert shape is not None
         assert shape.containers[0].requests_milli["cpu"] == 2000
-        requests_of(record.reduced)
+        read_reduced(record.reduced)
         return record
 
     look(documents.pop())
@@ -126,7 +125,7 @@ def test_what_its_author_chooses_of_a_pod_is_kept_within_a_bound(part: str) -> N
     left, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held / len(documents) < 1.1 * MAX_REDUCED_BYTES
-    assert left / len(documents) < MAX_SHAPES_BYTES // PARTS, "nothing of pods that are gone, unless it is small"
+    assert left / len(documents) < MAX_READ_BYTES // PARTS, "nothing of pods that are gone, unless it is small"
 
 
 def test_annotations_that_are_cut_are_still_more_than_are_read() -> None:

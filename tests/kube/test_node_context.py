@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 
-from extender.kube import node_context
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.node_context import WatchedSurroundings
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import PodRecord
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
-from extender.recent import RecentBytes
 from tests.reports import pod_of
 from tests.world.watched import node_object, pod_record
 
@@ -102,17 +100,6 @@ def test_a_pod_that_cannot_be_read_counts_as_nothing() -> None:
     known.apply_pods(Batch((Seen(unreadable), Seen(_pod("q", 1)))))
 
     assert known("a").requested_milli == {"cpu": 1000, "memory": 1000 << 30, GPU: 1000}
-
-
-def test_requests_that_are_forgotten_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_context, "_REQUESTS", RecentBytes(1000, lambda *_: 3))
-    known = WatchedSurroundings()
-    pods = [_pod(f"p{cpu}", cpu) for cpu in range(1, 6)]
-
-    known.apply_pods(Batch(tuple(map(Seen, pods))))
-    known.apply_pods(Batch(tuple(map(Gone, pods))))
-
-    assert known("a").requested_milli == {}
 
 
 def test_finished_pods_are_summed_by_the_uid_of_the_kubelet_until_their_objects_go() -> None:
