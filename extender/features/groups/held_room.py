@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import ceil
+from math import ceil, inf
 from typing import Final, TypeVar
 
 from extender.api.service import Service
@@ -33,6 +33,9 @@ from extender.scheduling.replays import LOOP_STEPS
 from extender.wire.scheduler import SchedulerArgs
 
 T = TypeVar("T")
+PLAN_STEPS: Final = 1_000_000
+"""Steps of all that one plan or one check of a group's places does off the event loop: about a second. A group of 256
+pods of twelve containers takes about 100,000."""
 ROOM_STEPS: Final = 10_000
 """Steps of one call's replays off the event loop: enough for about 300 containers of places and earlier pods."""
 STEPS_A_SECOND: Final = 5_000
@@ -52,6 +55,15 @@ MAX_CHECKED: Final = 256
 """How many nodes with held places one filter call checks at most. Bind checks the chosen node in any case."""
 MAX_SHOWN: Final = 64
 """How many places of a group are replayed to show their NUMA nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """The budgets of all that one plan does: on the event loop, and beside it. `until`: when its time is over."""
+
+    at_once: Budget = field(default_factory=lambda: Budget(LOOP_STEPS))
+    beside: Budget = field(default_factory=lambda: Budget(PLAN_STEPS))
+    until: float = inf
 
 
 class HeldRoom:
@@ -93,15 +105,19 @@ class HeldRoom:
         return [each for each in holds if each.uid != pod.uid and (each.key == key or each.precedes(priority))]
 
     async def still_fits(self, record: GroupRecord) -> tuple[bool, bool]:
-        """Whether all places fit together in the newest states of their nodes, and still do when another pod ends."""
+        """Whether all places fit together in the newest states of their nodes, and still do when another pod ends.
+
+        If that takes more than `PLAN_STEPS`, they do not.
+        """
         checks = [(self.candidate(name), shapes) for name, shapes in _by_node(record.places).items()]
         judge = self._judge.judge
 
-        def check(budget: Budget | None) -> tuple[bool, bool]:
+        def check(budget: Budget) -> tuple[bool, bool]:
             fits = all(fit_together(judge, shapes, each, budget) for each, shapes in checks)
-            return fits, fits and outlast_exits(judge, checks, budget)
+            fits = fits and not budget.is_used_up
+            return fits, fits and outlast_exits(judge, checks, budget) and not budget.is_used_up
 
-        return await self.work(check, record.size)
+        return await self.work(check, record.size, WorkLimits())
 
     async def numa_nodes(self, record: GroupRecord) -> dict[str, list[int]]:
         """The NUMA nodes, as raw bits, of the places on each node, in the order of `GroupRecord.places`.
@@ -112,10 +128,10 @@ class HeldRoom:
         checks = [(self.candidate(name), shapes) for name, shapes in by_node.items()]
         judge = self._judge.judge
 
-        def find(budget: Budget | None) -> list[list[int]]:
+        def find(budget: Budget) -> list[list[int]]:
             return [numa_nodes_of_places(judge, shapes, each, budget) for each, shapes in checks]
 
-        return dict(zip(by_node, await self.work(find, len(checks)), strict=True))
+        return dict(zip(by_node, await self.work(find, len(checks), WorkLimits()), strict=True))
 
     def candidate(self, name: str) -> Candidate:
         """The node as it is now."""
@@ -123,14 +139,13 @@ class HeldRoom:
         node_class = UNKNOWN if record is None else record.node_class
         return Candidate(name=name, node_class=node_class, left_milli=self._totals.left(name))
 
-    async def work(self, work: Callable[[Budget | None], T], size: int, beside: Budget | None = None) -> T:
-        """The result of *work*: on the event loop if it is short. *size*: in replays. *beside*: its limit elsewhere."""
-        if size <= MAX_AT_ONCE:
-            budget = Budget(LOOP_STEPS)
-            result = work(budget)
-            if not budget.is_used_up:
+    async def work(self, work: Callable[[Budget], T], size: int, limits: WorkLimits) -> T:
+        """The result of *work*: on the event loop if it is short. *size*: in replays. *limits*: shared with others."""
+        if size <= MAX_AT_ONCE and not limits.at_once.is_used_up:
+            result = work(limits.at_once)
+            if not limits.at_once.is_used_up:
                 return result
-        return await self._offload(work, beside)
+        return await self._offload(work, limits.beside)
 
     async def _taking(self, shape: PodShape, checks: Mapping[str, Sequence[Hold]]) -> frozenset[str]:
         """The nodes on which a pod of the shape would take room that a held place needs."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from extender.bounded import BoundedMap
 from extender.features.groups.groups import Groups
-from extender.features.groups.held_room import HeldRoom
+from extender.features.groups.held_room import PLAN_STEPS, HeldRoom, WorkLimits
 from extender.features.groups.planner import ONE_A_NODE, GangPlan, PlannedNode, PodKind, merit_of
 from extender.features.groups.record import GroupRecord, HeldPlace, HeldPlan, Key, Member
 from extender.kubelet.budget import Budget
@@ -137,13 +137,14 @@ class PlaceSearch:
         For an open group as many as there are.
         """
         until = self._clock() + self._seconds
+        limits = WorkLimits(beside=Budget(PLAN_STEPS, lambda: self._clock() > until), until=until)
         self._offered[record.key, wanted.own.shape.key] = answers.names
         kept = {each: place for each, place in record.claims.items() if place.node_name and each != uid}
         fixed = {each: place for each, place in kept.items() if each in record.sending}
-        found = await self._beside(record, wanted, kept, kept, filtered, answers, until)
+        found = await self._beside(record, wanted, kept, kept, filtered, answers, limits)
         if found.is_found or len(fixed) == len(kept):
             return found
-        moved = await self._beside(record, wanted, fixed, kept, filtered, answers, until)
+        moved = await self._beside(record, wanted, fixed, kept, filtered, answers, limits)
         return moved if moved.is_found or (moved.fit > found.fit and not record.is_open) else found
 
     async def _beside(
@@ -154,7 +155,7 @@ class PlaceSearch:
         kept: Mapping[str, HeldPlace],
         filtered: Filtered,
         answers: NodeAnswers,
-        until: float,
+        limits: WorkLimits,
     ) -> Found:
         """Places beside the *fixed* ones. Pods whose place in *kept* is not fixed get a new place as well."""
         moved = [_member(record, each, place) for each, place in kept.items() if each not in fixed]
@@ -166,19 +167,13 @@ class PlaceSearch:
         for each, place in sorted(fixed.items(), key=lambda item: item[1].rank):
             node = self._node(nodes, place.node_name)
             node.fixed = (*node.fixed, pods.number(_member(record, each, place)))
-        plan = GangPlan(
-            judge=self._judge.ranking.judge,
-            kinds=pods.kinds,
-            wanted=Counter(numbers),
-            out_of_time=lambda: self._clock() > until,
-            nodes=nodes,
-        )
+        plan = GangPlan(judge=self._judge.ranking.judge, kinds=pods.kinds, wanted=Counter(numbers), nodes=nodes)
         rankings = {
-            number: await self._ranking(record, plan.kinds[number], answers, None if number else filtered, until)
+            number: await self._ranking(record, plan.kinds[number], answers, None if number else filtered, limits.until)
             for number in range(max(numbers) + 1)
         }
-        if record.is_open or await self._room.work(plan.keeps, len(fixed)):
-            await self._run(plan, rankings)
+        if record.is_open or await self._room.work(plan.keeps, len(fixed), limits):
+            await self._run(plan, rankings, limits)
         why = plan.why + (rankings[plan.short].refusals if plan.short in rankings else Counter())
         fit = record.size - sum(plan.wanted.values()) + len(plan.places)
         held = None
@@ -186,10 +181,10 @@ class PlaceSearch:
             held = _held_plan(record, plan, kept, pods, Counter(numbers[1 : 1 + len(others)]))
         return Found(held=held, is_found=plan.is_found, fit=fit, why=why)
 
-    async def _run(self, plan: GangPlan, rankings: Mapping[int, _Ranking]) -> None:
+    async def _run(self, plan: GangPlan, rankings: Mapping[int, _Ranking], limits: WorkLimits) -> None:
         """Look for places on more and more nodes until all are found."""
         size, is_last = dict(plan.wanted), False
-        while not (plan.is_found or plan.out_of_time() or is_last):
+        while not (plan.is_found or limits.beside.is_used_up or self._clock() > limits.until or is_last):
             is_last = True
             for number, ranking in rankings.items():
                 for name, merit in islice(ranking.nodes, size[number]):
@@ -199,8 +194,7 @@ class PlaceSearch:
                     if judgement is not None and judgement.refusal is None:
                         node.judged.add(number)
                 size[number] = min(2 * size[number], MAX_CHUNK)
-            work = partial(plan.run, is_last=is_last)
-            await self._room.work(work, sum(plan.wanted.values()), Budget(out_of_time=plan.out_of_time))
+            await self._room.work(partial(plan.run, is_last=is_last), sum(plan.wanted.values()), limits)
 
     def _node(self, nodes: dict[str, PlannedNode], name: str) -> PlannedNode:
         node = nodes.get(name)

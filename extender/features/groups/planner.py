@@ -7,7 +7,8 @@ Rules of this file
 - Large pods are placed first, each pod on the node that is best for it. For pods of one shape this finds places for all
   of them if there are any, because how many fit on a node does not depend on the other nodes. If pods of different
   shapes do not all get a place, and each shape by itself does, other nodes are tried for them, in a fixed order.
-- Bounded: this search ends after `MAX_STEPS` steps, and a plan ends when its time is over.
+- Bounded: this search ends after `MAX_STEPS` tries. Everything that a plan does takes steps of one budget: nodes that
+  are tried as well as replays. When it is used up, what was not tried counts as refused.
 - A place counts only if the node admits the pod in every state that the node can be in. If no state of a node is known,
   it gets one place: filter would offer it to one pod. A node's totals limit the places as well, as far as they are
   known.
@@ -15,14 +16,16 @@ Rules of this file
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, permutations
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
 from extender.features.groups.rows import TOTALS, States, admitted, judged_after
-from extender.kubelet.budget import Budget
+from extender.kubelet.budget import UNLIMITED, Budget
+from extender.kubelet.errors import BudgetError
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, PodShape
@@ -34,6 +37,10 @@ MAX_STEPS: Final = 2_000
 MAX_ORDERS: Final = 24
 MAX_ROW: Final = 8
 """The longest row, in pods, whose order is searched. Longer rows keep their order."""
+MAX_SEARCHED: Final = 256
+"""The most pods for which other nodes are searched."""
+STEPS_OF_A_TRY: Final = 10
+"""What a node that is tried for a pod costs, beside one step for each pod that has its place there."""
 ONE_A_NODE: Final = "another pod of the group has its place on the node"
 _CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED})
 _LAST: Final = 1 << 60
@@ -91,12 +98,12 @@ class GangPlan:
     judge: BoundedJudge
     kinds: Sequence[PodKind]
     wanted: Mapping[int, int]
-    out_of_time: Callable[[], bool]
     nodes: dict[str, PlannedNode] = field(default_factory=dict)
     places: list[tuple[str, int]] = field(default_factory=list)
     why: Counter[str] = field(default_factory=Counter)
     short: int = -1
     steps: int = 0
+    _budget: Budget = UNLIMITED
     _known: dict[tuple[int, Row], tuple[str, States]] = field(default_factory=dict)
     _merits: dict[tuple[int, Row, int], int] = field(default_factory=dict)
     _requests: dict[int, Mapping[str, int]] = field(default_factory=dict)
@@ -110,43 +117,54 @@ class GangPlan:
     def _large_first(self) -> list[int]:
         return sorted(self.wanted, key=lambda kind: (self.kinds[kind].size, -kind), reverse=True)
 
-    def keeps(self, budget: Budget | None = None) -> bool:
-        """Whether the pods that the nodes have before the plan still fit."""
-        return not any(self._refusal(node, node.fixed, budget) for node in self.nodes.values() if node.fixed)
+    def keeps(self, budget: Budget) -> bool:
+        """Whether the pods that the nodes have before the plan still fit. False as well if the budget is used up."""
+        self._budget = budget
+        try:
+            return not any(self._refusal(node, node.fixed) for node in self.nodes.values() if node.fixed)
+        except BudgetError:
+            return False
 
-    def run(self, budget: Budget | None, *, is_last: bool) -> None:
-        """Look for places on the nodes, from the beginning. *is_last*: no further nodes follow."""
+    def run(self, budget: Budget, *, is_last: bool) -> None:
+        """Look for places on the nodes, from the beginning. *is_last*: no further nodes follow.
+
+        If the budget is used up, there may be more places than those found.
+        """
+        self._budget = budget
         self.places, self.why, self.short = [], Counter(), -1
         self._clear()
-        for kind in self._large_first:
-            found, why = self._spread(kind, self.wanted[kind], budget)
-            self.places += [(name, kind) for name in found]
-            if len(found) < self.wanted[kind] and self.short < 0:
-                self.short, self.why = kind, why
-        if not self.is_found and is_last and len(self.wanted) > 1:
+        with suppress(BudgetError):
+            for kind in self._large_first:
+                found, why = self._spread(kind, self.wanted[kind])
+                self.places += [(name, kind) for name in found]
+                if len(found) < self.wanted[kind] and self.short < 0:
+                    self.short, self.why = kind, why
+        if not self.is_found and is_last and len(self.wanted) > 1 and sum(self.wanted.values()) <= MAX_SEARCHED:
             rows = {name: node.row for name, node in self.nodes.items()}
-            if not self._search(budget):
-                for name, row in rows.items():
-                    self.nodes[name].row = row
+            with suppress(BudgetError):
+                if self._search():
+                    return
+            for name, row in rows.items():
+                self.nodes[name].row = row
 
     def _clear(self) -> None:
         for node in self.nodes.values():
             node.row = node.fixed
 
-    def _spread(self, kind: int, count: int, budget: Budget | None) -> tuple[list[str], Counter[str]]:
+    def _spread(self, kind: int, count: int) -> tuple[list[str], Counter[str]]:
         """Places for pods of one kind, the next one always on the node that is best for it."""
         found: list[str] = []
         why: Counter[str] = Counter()
         nodes = [node for node in self.nodes.values() if kind in node.merits]
         heap = [(-node.merits[kind], bool(node.row), number) for number, node in enumerate(nodes)]
         heapq.heapify(heap)  # minus the merit, whether it is that of an earlier row, number of the node
-        while heap and len(found) < count and not self.out_of_time():
+        while heap and len(found) < count:
             merit, is_old, number = heapq.heappop(heap)
             node = nodes[number]
             if is_old:  # usually it is less now
-                heapq.heappush(heap, (-self._merit(node, kind, budget), False, number))
+                heapq.heappush(heap, (-self._merit(node, kind), False, number))
                 continue
-            refusal, row = self.row_with(node, kind, budget)
+            refusal, row = self.row_with(node, kind)
             if refusal:
                 why[refusal] += 1
                 continue
@@ -155,37 +173,38 @@ class GangPlan:
             heapq.heappush(heap, (merit, True, number))
         return found, why
 
-    def _search(self, budget: Budget | None) -> bool:
+    def _search(self) -> bool:
         """Places for all pods, by trying every node for every pod. False: there are none, or the steps did not suffice.
 
         If one kind by itself has too few places, there are none.
         """
         for kind in self._large_first:
             self._clear()
-            found, why = self._spread(kind, self.wanted[kind], budget)
+            found, why = self._spread(kind, self.wanted[kind])
             if len(found) < self.wanted[kind]:
                 self.short, self.why = kind, why
                 return False
         self._clear()
         pods = [kind for kind in self._large_first for _ in range(self.wanted[kind])]
         nodes = sorted(self.nodes.values(), key=lambda node: (-max(node.merits.values(), default=0), node.name))
-        search = _TriedPlaces(self, pods, nodes, budget, self.steps + MAX_STEPS)
+        search = _TriedPlaces(self, pods, nodes, self.steps + MAX_STEPS)
         if not search.place(0, 0):
             return False
         self.places = search.chosen
         return True
 
-    def row_with(self, node: PlannedNode, kind: int, budget: Budget | None) -> tuple[str, Row]:
+    def row_with(self, node: PlannedNode, kind: int) -> tuple[str, Row]:
         """Why the node has no room for one more pod of the kind, "" if it has, and its row then."""
+        self._budget.spend(STEPS_OF_A_TRY + len(node.row))
         if kind in node.row and self.kinds[kind].is_alone:
             return ONE_A_NODE, node.row
         if node.left_milli is not None and self._exceeds(node.left_milli, (*node.row, kind)):
             return TOTALS, node.row
         row = (*node.row, kind)
-        refusal, _ = self._step(node, row, budget)
+        refusal, _ = self._step(node, row)
         if refusal and len(row) <= MAX_ROW and len(set(row)) > 1:
             for other in islice(dict.fromkeys(permutations(sorted(row))), MAX_ORDERS):
-                if other != row and not self._refusal(node, other, budget):
+                if other != row and not self._refusal(node, other):
                     return "", other
         return refusal, row if not refusal else node.row
 
@@ -197,55 +216,58 @@ class GangPlan:
             wanted.update(self._requests[kind])
         return exceeds(wanted, left_milli, ())
 
-    def _refusal(self, node: PlannedNode, row: Row, budget: Budget | None) -> str:
+    def _refusal(self, node: PlannedNode, row: Row) -> str:
         """Why the node does not admit all pods of the row; "" if it does."""
-        refusals = (self._step(node, row[:length], budget)[0] for length in range(1, len(row) + 1))
+        refusals = (self._step(node, row[:length])[0] for length in range(1, len(row) + 1))
         return next(filter(None, refusals), "")
 
-    def _step(self, node: PlannedNode, row: Row, budget: Budget | None) -> tuple[str, States]:
+    def _step(self, node: PlannedNode, row: Row) -> tuple[str, States]:
         """Why the node does not admit the last pod of the row, "" if it does; computed once for all nodes of a class.
 
         The states afterwards are empty if nothing is replayed: where none is known, and for a first pod that the node
         is known to admit. The pods before the last one fit.
         """
+        self._budget.spend(len(row))
         node_class = node.node_class
         if node_class.kubelet is None or not node_class.states:
             return ("" if len(row) == 1 else RefusalReason.UNKNOWN.text), ()
         if len(row) == 1 and row[0] in node.judged:
             return "", ()
-        return self._replayed(node, row, budget)
+        return self._replayed(node, row)
 
-    def _replayed(self, node: PlannedNode, row: Row, budget: Budget | None) -> tuple[str, States]:
+    def _replayed(self, node: PlannedNode, row: Row) -> tuple[str, States]:
         key = node.node_class.id, row
         found = self._known.get(key)
         if found is None:
             self.steps += 1
-            states = self._states(node, row[:-1], budget)
+            states = self._states(node, row[:-1])
             is_judged = len(row) == 1 and row[0] in node.judged
             shape = self.kinds[row[-1]].shape
             found = RefusalReason.CHANCE.text, ()
             if states:
-                found = admitted(self.judge, shape, len(row), node.node_class, states, budget, is_judged=is_judged)
-            if not (budget and budget.is_used_up):
-                self._known[key] = found
+                found = admitted(
+                    self.judge, shape, len(row), node.node_class, states, self._budget, is_judged=is_judged
+                )
+            self._budget.spend(0)  # a replay that has used it up says nothing
+            self._known[key] = found
         return found
 
-    def _states(self, node: PlannedNode, row: Row, budget: Budget | None) -> States:
+    def _states(self, node: PlannedNode, row: Row) -> States:
         """The states after a row that fits."""
-        return self._replayed(node, row, budget)[1] if row else node.node_class.states
+        return self._replayed(node, row)[1] if row else node.node_class.states
 
-    def _merit(self, node: PlannedNode, kind: int, budget: Budget | None) -> int:
+    def _merit(self, node: PlannedNode, kind: int) -> int:
         """The merit of one more place on the node, computed once for all nodes of a class with this row."""
         if not node.row:
             return node.merits[kind]
         key = node.node_class.id, node.row, kind
         found = self._merits.get(key)
         if found is None:
-            states = self._states(node, node.row, budget)
+            states = self._states(node, node.row)
             shape = self.kinds[kind].shape
-            found = merit_of(judged_after(self.judge, shape, node.node_class, states, budget)) if states else -_LAST
-            if not (budget and budget.is_used_up):
-                self._merits[key] = found
+            after = judged_after(self.judge, shape, node.node_class, states, self._budget) if states else None
+            self._budget.spend(0)  # as above
+            found = self._merits[key] = -_LAST if after is None else merit_of(after)
         return found
 
 
@@ -256,7 +278,6 @@ class _TriedPlaces:
     plan: GangPlan
     pods: Sequence[int]
     nodes: Sequence[PlannedNode]
-    budget: Budget | None
     last_step: int
     chosen: list[tuple[str, int]] = field(default_factory=list)
     _alike: dict[tuple[object, ...], int] = field(default_factory=dict)
@@ -283,9 +304,9 @@ class _TriedPlaces:
                 continue
             tried.add(like)
             self.plan.steps += 1
-            if self.plan.steps > self.last_step or self.plan.out_of_time():
+            if self.plan.steps > self.last_step:
                 return False
-            refusal, row = self.plan.row_with(node, kind, self.budget)
+            refusal, row = self.plan.row_with(node, kind)
             if not refusal and self._go_on(number, at, row):
                 return True
         self._failed.add(state)

@@ -12,7 +12,7 @@ import pytest
 from extender.cluster.events import PodForgotten
 from extender.features.groups import held_room as held_room_module
 from extender.features.groups.groups import MAX_GROUPS, MAX_HOLDING
-from extender.features.groups.held_room import ROOM_STEPS, SAVED_SECONDS, STEPS_A_SECOND, HeldRoom
+from extender.features.groups.held_room import ROOM_STEPS, SAVED_SECONDS, STEPS_A_SECOND, HeldRoom, WorkLimits
 from extender.features.groups.place_search import Found, PlaceSearch
 from extender.features.groups.record import OPEN_HOLDS, GroupRecord, GroupState
 from extender.features.groups.rows import Candidate, fit_together
@@ -460,11 +460,9 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, story: Callable[[], Awaitable[Non
     """Let *story* happen while the next result is computed."""
     work = HeldRoom.work
 
-    async def slowly(
-        self: HeldRoom, find: Callable[[Budget | None], object], size: int, beside: Budget | None = None
-    ) -> object:
+    async def slowly(self: HeldRoom, find: Callable[[Budget], object], size: int, limits: WorkLimits) -> object:
         monkeypatch.setattr(HeldRoom, "work", work)
-        result = await work(self, find, size, beside)
+        result = await work(self, find, size, limits)
         await story()
         return result
 

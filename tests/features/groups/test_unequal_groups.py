@@ -121,9 +121,9 @@ def test_the_search_ends_after_a_number_of_steps_and_costs_nobody_else_more(monk
     steps: list[int] = []
     search = planner.GangPlan._search
 
-    def counted(plan: planner.GangPlan, budget: Budget | None) -> bool:
+    def counted(plan: planner.GangPlan) -> bool:
         before = plan.steps
-        found = search(plan, budget)
+        found = search(plan)
         steps.append(plan.steps - before)
         return found
 
@@ -143,8 +143,7 @@ def test_a_replay_of_a_plan_ends_when_the_time_of_the_plan_is_over(size: int, mo
     """Seen red: beside the event loop each replay had 5,000,000 steps, whatever the time was."""
     world, steps = GangWorld("a", "b"), list[float]()
 
-    def run(_plan: planner.GangPlan, budget: Budget | None, *, is_last: bool) -> None:  # noqa: ARG001
-        assert budget is not None, "nothing limits the steps"
+    def run(_plan: planner.GangPlan, budget: Budget, *, is_last: bool) -> None:  # noqa: ARG001
         if world.clock.now < 1_000_000:
             world.clock.now += 1_000_000
         with contextlib.suppress(BudgetError):
