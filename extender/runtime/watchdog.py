@@ -106,8 +106,9 @@ def blamed_by(frame: FrameType | None) -> Blamed:
     place = "" if frame is None else f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_name}"
     while frame is not None and not (node and pod):
         for value in _locals(frame):
-            node = node or _node_of(value)
-            pod = pod or (f"{value.namespace}/{value.name}" if isinstance(value, Pod) else "")
+            with contextlib.suppress(AttributeError):  # the value is being made
+                node = node or _node_of(value)
+                pod = pod or (f"{value.namespace}/{value.name}" if isinstance(value, Pod) else "")
         frame = frame.f_back
     return Blamed(node, pod, place)
 

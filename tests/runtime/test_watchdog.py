@@ -12,6 +12,7 @@ import pytest
 from extender.app import make_service
 from extender.cluster import node_projection
 from extender.cluster.events import PodSeen
+from extender.cluster.node import NodeRecord
 from extender.cluster.projection import Projection, project
 from extender.config.settings import Settings
 from extender.intake import observation_of
@@ -77,3 +78,13 @@ def test_the_pod_that_is_worked_on_is_named() -> None:
     found = work(pod)
     assert found == ("", "default/odd", "tests.runtime.test_watchdog.work")
     assert blamed_by(None) == ("", "", "")
+
+
+def test_a_value_that_is_being_made_does_not_end_the_watch() -> None:
+    """Seen red: the names of a node's record are in a part of it that is set last, and the watchdog's thread ended."""
+    pod = pod_from_json(pod_of(2, name="odd"))
+
+    def work(_record: object, _pod: object) -> object:
+        return blamed_by(sys._getframe())
+
+    assert work(object.__new__(NodeRecord), pod)[:2] == ("", "default/odd")  # type: ignore[index]
