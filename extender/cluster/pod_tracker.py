@@ -201,13 +201,7 @@ class PodTracker:
         )
 
     def _take_settled(
-        self,
-        observation: Observation,
-        kubelet: Kubelet,
-        state: ManagerState,
-        heard_at: float,
-        now: float,
-        steps: Steps,
+        self, observation: Observation, kubelet: Kubelet, state: ManagerState, heard_at: float, now: float, steps: Steps
     ) -> list[SettledPod]:
         """Remove from the ledger what the report or a timeout has settled."""
         # 1. Which pods in flight are settled, and how.

@@ -107,12 +107,7 @@ def broken_by_outcome(demand: Demand, kubelet: Kubelet, request: PodRequest, out
     return broken_in_state(demand, kubelet.machine, request, outcome.state)
 
 
-def broken_in_state(
-    demand: Demand,
-    machine: Machine,
-    request: PodRequest,
-    state: ManagerState,
-) -> BrokenDemand | None:
+def broken_in_state(demand: Demand, machine: Machine, request: PodRequest, state: ManagerState) -> BrokenDemand | None:
     """How the resources of the pod in *state* break its demand; None: they meet it. The pod is on the node."""
     uid = request.uid
     cpus, memory = state.cpu.entries.get(uid, {}), state.memory.entries.get(uid, {})

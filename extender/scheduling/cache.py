@@ -64,10 +64,7 @@ class Kinds:
                 yield code, self.judgements[code], count
 
     def scores_of(
-        self,
-        codes: Int64s,
-        scale_of: Callable[[Iterable[Judgement]], S],
-        score: Callable[[Judgement, S], int],
+        self, codes: Int64s, scale_of: Callable[[Iterable[Judgement]], S], score: Callable[[Judgement, S], int]
     ) -> NDArray[np.uint8]:
         """The score of each node of a request. *score* applies the scale that *scale_of* makes to one judgement.
 

@@ -146,12 +146,7 @@ class CachedJudge:
         return not entry.missing(missing)
 
     async def _late_answers(
-        self,
-        entry: ShapeJudgements,
-        classes: Collection[NodeClass],
-        deadline: float | None,
-        *,
-        is_any_feasible: bool,
+        self, entry: ShapeJudgements, classes: Collection[NodeClass], deadline: float | None, *, is_any_feasible: bool
     ) -> Mapping[int, Judgement]:
         """As `answer`. Returns the judgements of those that were not in time, by class id; see `LateNodes`.
 

@@ -19,12 +19,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import Rules
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.alignment_demand import NO_DEMAND, Demand
-from extender.replay.demands import (
-    Breach,
-    broken_by_claims,
-    broken_by_outcome,
-    is_always_met,
-)
+from extender.replay.demands import Breach, broken_by_claims, broken_by_outcome, is_always_met
 from extender.replay.pod import Pod
 from extender.replay.pod_steps import PodSteps
 from extender.replay.possible_states import MAX_STATES

@@ -183,11 +183,7 @@ def cpu_series_from_json(value: object) -> CpuSeries:
         raise WireError("reserved", str(error)) from None
     claims = [_cpu_claim(*entry, number) for number, entry in enumerate(_listed(line, "claims"))]
     return CpuSeries(
-        id=text_at(line.get("id", ""), "id"),
-        machine=machine,
-        grouped_by=grouped_by,
-        reserved=reserved,
-        claims=claims,
+        id=text_at(line.get("id", ""), "id"), machine=machine, grouped_by=grouped_by, reserved=reserved, claims=claims
     )
 
 

@@ -93,10 +93,7 @@ LOCAL_VOLUMES: Final = frozenset(
 )
 """Kinds of volumes that any node can mount, as far as kube-scheduler checks. A claim can be tied to nodes."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-_UNREAD: Final = {
-    "resourceClaims": "resource claims",
-    "schedulingGates": "scheduling gates",
-}
+_UNREAD: Final = {"resourceClaims": "resource claims", "schedulingGates": "scheduling gates"}
 
 
 class NodeRequirement(LabelRequirement, frozen=True):

@@ -18,14 +18,7 @@ import orjson
 
 from extender.wire.errors import WireError
 from extender.wire.parsing import decoded
-from node_exporter.report import (
-    SCHEMA_VERSION,
-    NodeReport,
-    Problem,
-    ReportedKubeletConfig,
-    ReportedMachine,
-    Severity,
-)
+from node_exporter.report import SCHEMA_VERSION, NodeReport, Problem, ReportedKubeletConfig, ReportedMachine, Severity
 
 NRI: Final = "nri"
 NRI_VERSION: Final = 1

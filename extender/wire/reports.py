@@ -35,14 +35,7 @@ from extender.wire.parsing import NO_SWITCHES, check_switches, decoded
 from extender.wire.report_parts import MAX_PROBLEMS, NRI, ReportParts, problem
 from extender.wire.scenarios import devices_of, kubelet_config_of, machine_of
 from extender.wire.state_files import NOTHING_HIDDEN, observed_state
-from node_exporter.report import (
-    Heartbeat,
-    NodeReport,
-    PodResourcesService,
-    Problem,
-    ReportedPod,
-    Zone,
-)
+from node_exporter.report import Heartbeat, NodeReport, PodResourcesService, Problem, ReportedPod, Zone
 
 _NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
 FIRST_STEPS: Final = 500_000

@@ -96,10 +96,7 @@ def workload_from_json(document: object, path: str = "") -> PodWorkload:
         rules=rules,
         unknown=virtual_machines.notes(whole)
         if kind in virtual_machines.KINDS
-        else (
-            *islice(_unknown(template.get("spec")), MAX_FOUND),
-            *_annotation_faults(template, pod),
-        ),
+        else (*islice(_unknown(template.get("spec")), MAX_FOUND), *_annotation_faults(template, pod)),
     )
 
 

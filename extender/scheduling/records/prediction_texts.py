@@ -35,10 +35,7 @@ def predicted_words(state: ManagerState | None, verdict: Admitted) -> str:
     """A predicted placement in words. *state*: has the devices; None: their NUMA nodes are not named."""
     granted = {placed.name: placed.granted for placed in placed_by(verdict) if placed.kind is not NriContainerKind.INIT}
     return _joined(
-        (
-            name,
-            _container(placement.cpus, placement.memory, placement.devices, state) + _granted(granted.get(name)),
-        )
+        (name, _container(placement.cpus, placement.memory, placement.devices, state) + _granted(granted.get(name)))
         for name, placement in sorted(verdict.placements.items())
     )
 

@@ -50,11 +50,7 @@ class RecentRefusals:
         if not self._seconds:
             return
         refusal = RecentRefusal(
-            node_name=node_name,
-            namespace=pod.namespace,
-            pod_name=pod.name,
-            reason=reason,
-            until=now + self._seconds,
+            node_name=node_name, namespace=pod.namespace, pod_name=pod.name, reason=reason, until=now + self._seconds
         )
         if is_ours:
             self._of_ours.put(pod.shape, refusal, pod.weight_bytes, now)
