@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from extender.answers.finding import OUT_OF_TIME, blind_spots, limits_of, progress, subjects_of
-from extender.answers.make_room import EvictedPod, evicted, eviction_objects
+from extender.answers.make_room import EvictedPod, MovableNamespaces, evicted, eviction_objects
 from extender.answers.notes import all_notes
 from extender.answers.pod_summary import PodSummary, pod_summary
 from extender.answers.question import Asked
@@ -25,6 +25,7 @@ class DefragmentRequest(Question):
     nodes: LiveNodes = None
     priority: Annotated[int, about("No pod of a higher priority is moved.")] = 0
     max_moves: Annotated[int, about("Largest number of moves.", ge=1, le=64)] = 10
+    namespaces: MovableNamespaces = None
 
 
 class DefragmentPoint(ReplyBody):
@@ -52,7 +53,13 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
     workload = workload_of(asked, question.pod, "pod")
     subjects = subjects_of(snapshot, question.nodes)
     evictions = Evictions(
-        subjects, asked.budgets, judge, max_priority=question.priority, max_trials=MAX_TRIALS, workload=workload
+        subjects,
+        asked.budgets,
+        judge,
+        max_priority=question.priority,
+        max_trials=MAX_TRIALS,
+        workload=workload,
+        namespaces=question.namespaces,
     )
     notes = [*all_notes([workload], subjects), *blind_spots(subjects)]
     search = Defragment(workload, evictions, judge, question.max_moves, asked.spent)

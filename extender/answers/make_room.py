@@ -30,6 +30,9 @@ from extender.wire.verdicts import ContainerPlacement, container_placements
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
 
 
+MovableNamespaces = Annotated[Names | None, about("Only pods of these namespaces are evicted. Null: of all.")]
+
+
 class MakeRoomRequest(Question):
     """A pod that finds no aligned place."""
 
@@ -39,6 +42,7 @@ class MakeRoomRequest(Question):
         int | None, about("No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0.")
     ] = None
     max_evictions: Annotated[int, about("Largest number of evictions in one plan.", ge=1, le=8)] = 4
+    namespaces: MovableNamespaces = None
 
 
 class EvictedPod(ReplyBody):
@@ -102,7 +106,13 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
     subjects = subjects_of(snapshot, None)
     priority = _priority(spec) if question.priority is None else question.priority
     evictions = Evictions(
-        subjects, asked.budgets, judge, max_priority=priority, max_trials=MAX_TRIALS, workload=workload
+        subjects,
+        asked.budgets,
+        judge,
+        max_priority=priority,
+        max_trials=MAX_TRIALS,
+        workload=workload,
+        namespaces=question.namespaces,
     )
     evictions.is_late = lambda: asked.spent() > MAX_SHARE
     snapshot.subjects(question.nodes)  # raises UnknownNodeError

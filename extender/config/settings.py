@@ -59,6 +59,12 @@ class Settings(BaseSettings):
     janitor: Literal["off", "dry-run", "on"] = "off"
     janitor_after_seconds: float = Field(default=900.0, ge=60)
     janitor_per_minute: float = Field(default=10.0, gt=0, le=600)
+    room: Literal["off", "dry-run", "on"] = "off"
+    room_after_seconds: float = Field(default=60.0, ge=1)
+    room_seconds: float = Field(default=120.0, ge=1)
+    room_per_hour: int = Field(default=6, ge=1, le=100)
+    room_cooldown_seconds: float = Field(default=300.0, ge=0)
+    room_window: str = Field(default="", pattern=r"^(([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d)?$")
     max_refused_pods: int = Field(default=10_000, ge=1)
     refused_seconds: float = Field(default=600.0, gt=0)
 

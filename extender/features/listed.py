@@ -51,6 +51,7 @@ LISTED: Final[Sequence[Listed]] = (
     ),
     Listed("janitor", lambda settings: settings.janitor != "off"),
     Listed("pod_events", lambda settings: settings.pod_events == "on"),
+    Listed("room", lambda settings: settings.room != "off", {"/v1/room": {"mode": "off", "plan": None, "history": []}}),
     Listed("requeue", lambda settings: settings.wake_up),
 )
 

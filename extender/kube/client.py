@@ -53,6 +53,7 @@ class CallOptions(TypedDict, total=False):
     body: JSON | None
     content_type: str
     timeout_seconds: float
+    as_user: str
 
 
 class Requester(Protocol):
@@ -124,11 +125,12 @@ class KubeClient:
         body: JSON | None = None,
         content_type: str = "application/json",
         timeout_seconds: float = 10.0,
+        as_user: str = "",
     ) -> bytes:
-        """As `request`, with the reply as bytes, of any content."""
+        """As `request`, with the reply as bytes, of any content. *as_user*: whom to impersonate; empty: nobody."""
         deadline = self._clock() + timeout_seconds
         data = None if body is None else orjson.dumps(body)
-        reply = self._send(method, _target(path, query), data, content_type, deadline)
+        reply = self._send(method, _target(path, query), data, content_type, deadline, as_user)
         with contextlib.closing(reply):
             raw = self._read(reply, deadline)
         if reply.status >= 400:
@@ -151,7 +153,7 @@ class KubeClient:
         return Stream(reply)
 
     def _send(
-        self, method: str, target: str, data: bytes | None, content_type: str, deadline: float
+        self, method: str, target: str, data: bytes | None, content_type: str, deadline: float, as_user: str = ""
     ) -> urllib3.BaseHTTPResponse:
         """Send one request. It is sent again after a 401 with renewed credentials, and a GET on a broken connection."""
         again = {"stale": method == "GET", "401": True}
@@ -165,7 +167,7 @@ class KubeClient:
                     method,
                     self._prefix + target,
                     body=data,
-                    headers=self._headers(None if data is None else content_type),
+                    headers=self._headers(None if data is None else content_type, as_user),
                     timeout=timeout,
                     preload_content=False,
                     decode_content=False,
@@ -183,8 +185,10 @@ class KubeClient:
                 continue
             return reply
 
-    def _headers(self, content_type: str | None) -> dict[str, str]:
+    def _headers(self, content_type: str | None, as_user: str) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
+        if as_user:
+            headers["Impersonate-User"] = as_user
         if content_type is not None:
             headers["Content-Type"] = content_type
         authorization = self._credentials.authorization()

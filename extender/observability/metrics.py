@@ -127,6 +127,9 @@ class Metrics:
             outcome=("asked", "placed", "gone", "timed_out", "stopped", "limited", "no_pool", "failed"),
         )
         self.scale_up_pods = self._gauge("scale_up_pods")
+        self.room_plans = self._counter("room_plans", outcome=("done", "dry_run", "abandoned", "stopped"))
+        self.room_evictions = self._counter("room_evictions", outcome=("evicted", "budget", "failed"))
+        self.room_stopped = self._gauge("room_stopped")
         self.pod_events = self._counter("pod_events", outcome=("written", "failed"))
         self.wake_ups = self._counter("wake_ups", outcome=("touched", "limited", "failed"))
 

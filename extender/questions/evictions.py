@@ -17,7 +17,7 @@ Rules of this file
 
 import copy
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, islice, permutations
@@ -114,8 +114,9 @@ class Evictions:
         max_priority: int,
         max_trials: int,
         workload: PodWorkload | None = None,
+        namespaces: Collection[str] | None = None,
     ) -> None:
-        """*workload*: the pod that needs the room."""
+        """*workload*: the pod that needs the room. *namespaces*: only pods of these may be evicted; None: of all."""
         self.subjects = [s for s in subjects if s.kubelet is not None and s.states and not s.node_class.stale]
         self.trials_left = max_trials
         self.is_late: Callable[[], bool] = bool
@@ -125,7 +126,7 @@ class Evictions:
         self.kept: Final[dict[str, tuple[str, str]]] = {}
         """Pods that may not be evicted, of the nodes that were looked at: name and reason, by UID."""
         self._budgets: Final = budgets or ()
-        self._judge, self._max_priority = judge, max_priority
+        self._judge, self._max_priority, self._namespaces = judge, max_priority, namespaces
         self._workload: Final = workload
         self._wanted = {} if workload is None else pod_requests(workload.pod, workload.rules.overhead_milli)
         self._pods: dict[str, NodePod] = {}
@@ -165,6 +166,8 @@ class Evictions:
                     continue
                 running = self._running_pod(pod)
                 reason = why_not(pod, self._max_priority) or self._why_not_by_budget(running)
+                if not (self._namespaces is None or pod.workload.namespace in self._namespaces):
+                    reason = "the question leaves their namespace out"
                 if not reason and pod.uid in holding:
                     reason = self._why_not_by_scheduler(pod)
                 if reason:

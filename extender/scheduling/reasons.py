@@ -53,6 +53,7 @@ class RefusalReason(Enum):
     STARTING = ("the node's kubelet is starting and has not released the resources of ended pods yet", False)
     HELD = ("the room on the node is held for the pods of a group", False)
     SHAPE = ("the node has the last room for a declared shape, and another node fits the pod", False)
+    ROOM = ("room is being made on the node for another pod, and another node fits the pod", False)
     GROUP_UNFIT = ("the pods of the group do not fit together now", False)
     GROUP_WAITS = ("the pod's group gave back its unused places and waits before its next attempt", False)
     GROUP_REST = ("planning groups of the namespace took long, so its next plan waits for some seconds", False)

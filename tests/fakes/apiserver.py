@@ -238,7 +238,11 @@ class FakeApiServer:
             target = target_of(request.path)
             watch = request.query.get("watch") in ("true", "1")
             verb = verb_of(request.method, target, watch=watch)
-            self.access.check(self.access.user(request.headers.get("authorization", "")), verb, target)
+            user = self.access.user(request.headers.get("authorization", ""))
+            if other := request.headers.get("impersonate-user"):
+                self.access.impersonate(user, other)
+                user = other
+            self.access.check(user, verb, target)
             if self.faults.latency:
                 await asyncio.sleep(self.faults.latency)
             drop = self.faults.take(verb, target.resource.plural)

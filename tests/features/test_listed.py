@@ -33,6 +33,7 @@ ON: Mapping[str, Mapping[str, Any]] = {
     "namespaces": {"namespace_demands": "on"},
     "pod_events": {"pod_events": "on"},
     "requeue": {"wake_up": True},
+    "room": {"room": "dry-run"},
     "shapes": {"shapes": "on"},
     "siblings": {"sibling_labels": "pool"},
     "topologies": {"topologies": "on"},

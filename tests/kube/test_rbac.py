@@ -16,6 +16,8 @@ from extender.features.namespaces.feature import NAMESPACES
 from extender.features.preemption.nominated import NOMINATED
 from extender.features.preemption.running import BUDGETS
 from extender.features.requeue.feature import OBJECT, touch
+from extender.features.room.cluster import ACCOUNT, Cluster
+from extender.features.room.record import RecordStore
 from extender.kube.access import Access, plain
 from extender.kube.binder import Binder
 from extender.kube.changes import Batch, Seen
@@ -61,6 +63,11 @@ GRANTS = {
     ("watch", "nodes"),
     ("patch", "storage.k8s.io/csistoragecapacities"),
     *((verb, f"{api.partition('/')[0]}/{plural}") for api, (_, plural) in APIS.items() for verb in ("list", "watch")),
+    ("impersonate", "serviceaccounts"),
+    ("create", "configmaps"),
+    ("get", "configmaps"),
+    ("update", "configmaps"),
+    ("create", "pods/eviction"),
     ("list", "configmaps"),
     ("watch", "configmaps"),
     ("list", "namespaces"),
@@ -83,6 +90,7 @@ APIS_SERVED = (
 SERVED = {(verb, _right(api)) for api in APIS_SERVED for verb in ("list", "watch")}
 
 
+ROOM = f"system:serviceaccount:numa-extender:{ACCOUNT}"
 ROLE = Path(__file__).parents[2] / "manifests/components/gangs/rbac.yaml"
 
 
@@ -119,9 +127,24 @@ def ask_for_a_node(objects: Objects, name: PodName) -> None:
     objects.delete_template(record)
 
 
+async def _make_room(server: FakeApiServer, client: KubeClient) -> None:
+    """What the controller that makes room does: its record, the pods of a controller, an eviction and an event."""
+    store, cluster = RecordStore(client, "numa-extender"), Cluster(client, "numa-extender")
+    record = store.load()
+    store.save(record)
+    store.save(record)
+    assert store.load().version == record.version
+    evicted = server.pods.create({"metadata": {"name": "evicted", "labels": {"app": "x"}}, "spec": {}})
+    uid = (await cluster.pod("default", "evicted"))["metadata"]["uid"]
+    assert await cluster.owned_by("u", "default", evicted["metadata"]["labels"], 10) == []
+    await cluster.evict("default", "evicted", uid)
+    await cluster.tell("default", "evicted", uid, "MovedForRoom", "why", 0.0)
+
+
 def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     server.access.tokens = {"t": "extender"}
-    server.access.grants = {"extender": GRANTS}
+    evicting = {("create", "pods/eviction"), ("create", "events")}
+    server.access.grants = {"extender": GRANTS - {("create", "pods/eviction")}, ROOM: evicting}
     server.access.reviews["theirs"] = {"authenticated": True, "user": {"username": "somebody"}}
     server.nodes.create({"metadata": {"name": "node-a"}})
     uid = server.pods.create(pod("a"))["metadata"]["uid"]
@@ -164,6 +187,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     assert server.pods.get("failed") is None
     asyncio.run(write_an_event(client))
     ask_for_a_node(Objects(client), PodName("default", "a", uid))
+    asyncio.run(_make_room(server, client))
     for watch in watches:
         assert watch.stop(PATIENCE_SECONDS)
 

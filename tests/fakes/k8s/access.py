@@ -56,6 +56,12 @@ class Access:
         if not {(verb, resource), ("*", resource), ("*", "*")} & allowed:
             raise ApiProblem(403, "Forbidden", f'User "{user}" cannot {verb} resource "{resource}"')
 
+    def impersonate(self, user: str, other: str) -> None:
+        """Note that *user* acts as a service account; 403 when nothing grants it."""
+        self.calls[Call(user, "impersonate", "serviceaccounts", other.split(":")[2])] += 1
+        if self.grants is not None and ("impersonate", "serviceaccounts") not in self.grants.get(user, set()):
+            raise ApiProblem(403, "Forbidden", f'User "{user}" cannot impersonate "{other}"')
+
     def token_review(self, request: JSON) -> JSON:
         """The scripted answer for the token; an unknown one is not authenticated.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from tests.fakes.k8s.resources import JSON, NODES, PODS, ApiProblem, Resource, Target, conflict, not_found, text
+from tests.fakes.k8s.resources import JSON, NODES, PDBS, PODS, ApiProblem, Resource, Target, conflict, not_found, text
 from tests.fakes.k8s.store import Store, Stored, key_of_object
 
 _TERMINAL: Final = ("Succeeded", "Failed")
@@ -117,6 +117,21 @@ class Registry:
                     value["metadata"]["deletionGracePeriodSeconds"] = grace
                 return self.store.write(target.resource, target.key, value)
             return self.store.write(target.resource, target.key, None)
+
+    def evict(self, target: Target, eviction: JSON) -> JSON:
+        """pods/eviction: a deletion with the pod's own grace period; 429 if a budget of its namespace allows none."""
+        with self.store.lock:
+            pod = self.get(target).decode()
+            labels = pod["metadata"].get("labels") or {}
+            for stored in self.store.collections[PDBS].objects.values():
+                budget = stored.decode()
+                wanted = (budget["spec"].get("selector") or {}).get("matchLabels") or {}
+                is_for_it = budget["metadata"]["namespace"] == target.namespace and wanted.items() <= labels.items()
+                if is_for_it and budget.get("status", {}).get("disruptionsAllowed", 0) < 1:
+                    raise ApiProblem(429, "TooManyRequests", "Cannot evict pod: a disruption budget", retry_after=10)
+            grace = pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
+            self.delete(target, {"gracePeriodSeconds": grace, **(eviction.get("deleteOptions") or {})})
+            return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def bind(self, target: Target, binding: JSON) -> JSON:
         """pods/binding: one node for ever; 409 for another UID, for a pod being deleted and for a bound one."""

@@ -37,6 +37,8 @@ class Routes:
         if request.method == "POST":
             if target.subresource == "binding" and target.resource is PODS:
                 return reply(201, orjson.dumps(self._registry.bind(target, request.json())))
+            if target.subresource == "eviction" and target.resource is PODS:
+                return reply(201, orjson.dumps(self._registry.evict(target, request.json())))
             if target.name:
                 raise ApiProblem(405, "MethodNotAllowed", "the server does not allow this method")
             return reply(201, orjson.dumps(self._registry.create(target.resource, request.json(), target.namespace)))
