@@ -56,10 +56,12 @@ from extender.dra.errors import CelCompileError, CelError, NotReplayedError
 from extender.dra.objects import SliceDevice
 from extender.dra.pools import PooledDevice
 from extender.dra.quantity import Quantity
-from extender.kubelet.budget import Budget
+from extender.kubelet.budget import Budget, remembered
 from extender.kubelet.errors import BudgetError
 
 MAX_STEPS: Final = 20_000
+SMALL: Final = 512
+"""Characters of a short expression. A compiled one can take 160 bytes a character, so few long ones are kept."""
 MAX_TREE: Final = 80
 """Levels of an expression: each takes up to three of Python's calls."""
 
@@ -114,8 +116,8 @@ class Selector(NamedTuple):
         return found
 
 
-@lru_cache(maxsize=1024)
-def selector(expression: str, *, with_lists: bool = False) -> Selector:
+@remembered(256, 16, lambda expression, *_: len(expression) > SMALL)
+def selector(expression: str, with_lists: bool = False) -> Selector:  # noqa: FBT001, FBT002 - part of the key
     """Compile an expression. *with_lists*: DRAListTypeAttributes is on.
 
     Raises:
@@ -133,11 +135,11 @@ def selector(expression: str, *, with_lists: bool = False) -> Selector:
 
 def match(expression: str, candidate: PooledDevice, budget: Budget, *, with_lists: bool = False) -> bool:
     """Whether the expression holds for the device. Raises as `selector` and `Selector.holds`."""
-    compiled = selector(expression, with_lists=with_lists)
+    compiled = selector(expression, with_lists)
     return compiled.holds(candidate.id[0], candidate.device, budget, with_lists=with_lists)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4096)
 def _variable(driver: str, device: SliceDevice, with_lists: bool) -> _DeviceVariable:  # noqa: FBT001 - part of the key
     attributes, capacity = Domains(), Domains()
     for name, attribute in device.attributes.items():

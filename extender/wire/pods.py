@@ -325,12 +325,12 @@ def _claims(value: object, status: Json, namespace: str, path: str) -> dict[str,
 
 
 def _used(value: object, path: str, claims: Mapping[str, str]) -> tuple[str, ...]:
-    """The claims that a container uses, each once."""
+    """The claims that a container uses, each once, by however many names of the pod."""
     names = (
         text_at(object_at(item, f"{path}[{i}]").get("name"), f"{path}[{i}].name")
         for i, item in enumerate(list_at(value, path, MAX_CLAIMS))
     )
-    return tuple(claims.get(name, "") for name in dict.fromkeys(names))
+    return tuple(dict.fromkeys(claims.get(name, "") for name in names))
 
 
 def _claimed(status: Json, path: str) -> dict[str, frozenset[str]]:

@@ -22,6 +22,9 @@ from extender.wire.errors import WireError
 
 T = TypeVar("T")
 MAX_NUMA: Final = 1024
+MAX_ASKED: Final = 16 << 10
+"""Characters of what a claim asks for, and of what those of a pod ask for together. The API server takes a megabyte, of
+which 64 kB can take seconds to compile."""
 MAX_LISTED: Final = 64
 """Entries of a list. The API server allows fewer."""
 _BASE: Final = "/apis/resource.k8s.io/v1"
@@ -66,7 +69,8 @@ class NamedSlice(NamedTuple):
 class AllocatedClaim(NamedTuple):
     """One ResourceClaim.
 
-    `exact`: as the allocator reads it. Where `is_read` is false, it has the allocated devices alone.
+    `exact`: as the allocator reads it. Where `is_read` is false, because it cannot be read or asks for too much, it has
+    the allocated devices alone.
     """
 
     exact: ResourceClaim
@@ -130,10 +134,17 @@ def decode_claim(value: Mapping[str, Any]) -> tuple[str, AllocatedClaim] | None:
     containers = tuple(_container_of(text(d, "request")) for d in results) if pod_uid else ()
     extended = ExtendedClaim(pod_uid, containers)
     if exact := _exact(claim_from_json, value):
-        return claim, AllocatedClaim(exact, extended)
+        if exact.allocated is not None or len(asked_by(exact)) <= MAX_ASKED:
+            return claim, AllocatedClaim(exact, extended)
+        return claim, AllocatedClaim(ResourceClaim(claim, ()), extended, is_read=False)
     devices = [(text(d, "driver"), text(d, "pool"), text(d, "device")) for d in results]
     held = tuple(AllocatedDevice(each, admin_access=False, is_shared=False, consumed=None) for each in devices)
     return claim, AllocatedClaim(ResourceClaim(claim, (), allocated=held or None), extended, is_read=False)
+
+
+def asked_by(claim: ResourceClaim) -> str:
+    """What the claim asks for: equal for claims that ask for the same."""
+    return repr((claim.requests, claim.constraints))
 
 
 def decode_class(value: Mapping[str, Any]) -> tuple[str, DeviceClass] | None:

@@ -2,7 +2,7 @@
 
 Rules of this file
 - Nothing is predicted while a list is incomplete, for a pod some of whose claims do not exist or cannot be read, and
-  beyond `MAX_STEPS`. A claim whose search was given up on `MAX_UNKNOWN` nodes is no longer searched for.
+  beyond `MAX_STEPS` and `MAX_ASKED`. No claim is searched for whose search ended so on `MAX_UNKNOWN` nodes.
 - Pods that passed filter, and whose claims are not written yet, are in flight: kube-scheduler may have allocated
   to them what was predicted on any of their nodes, or nothing. Devices that were just released may be held for
   kube-scheduler, whose watch can be behind. So a node has an answer for each possible *case* of what is held besides.
@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from itertools import chain
 from itertools import count as count_from
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -25,6 +26,7 @@ from extender.dra.cel import match
 from extender.dra.objects import DraNode, ResourceClaim
 from extender.dra.replay import ALLOCATED, ERROR, UNKNOWN, ClusterDevices, allocate
 from extender.dra.requests import AllocatedState
+from extender.features.claims.feed import MAX_ASKED, asked_by
 from extender.features.claims.objects import ClaimObjects, Version
 from extender.features.claims.outcomes import (
     Answer,
@@ -135,7 +137,7 @@ class Forecasts:
         """On how many nodes the search for what is asked was given up."""
         self._flights: BoundedMap[str, Flight] = BoundedMap(MAX_FLIGHTS)
         self._columns: BoundedMap[object, tuple[int, dict[str, Entry]]] = BoundedMap(MAX_COLUMNS)
-        self._subjects: BoundedMap[object, int] = BoundedMap(MAX_REMEMBERED)
+        self._subjects: BoundedMap[str, int] = BoundedMap(MAX_REMEMBERED)
         self._numbers = count_from(1)
         self._clock, self._count = objects.clock, count
         self._wrong: deque[bool] = deque(maxlen=LAST)
@@ -151,9 +153,13 @@ class Forecasts:
         if not claims:
             return None
         self._settle()
-        asked = [(each.requests, each.constraints) for each in claims]
-        names = dict.fromkeys(o.class_name for requests, _ in asked for each in requests for o in each.options)
-        ask = PodAsk(repr((asked, [self.objects.classes.get(name) for name in names])), claims)
+        asked = ""
+        for each in claims:
+            asked += asked_by(each)
+            if len(asked) > MAX_ASKED:
+                return None
+        names = dict.fromkeys(o.class_name for claim in claims for each in claim.requests for o in each.options)
+        ask = PodAsk(_digest(asked, [self.objects.classes.get(name) for name in names]), claims)
         others = [Other(nodes, None, each.allocated or ()) for each, nodes in self.objects.released()]
         others += [Other(f.nodes, f.call) for uid, f in self._flights.items() if uid != pod.uid and f.nodes]
         call = CallForecast(self, ask, others, self._subject(pod, ask))
@@ -220,7 +226,7 @@ class Forecasts:
         """A number that is equal for pods that differ only in names, and whose claims ask for the same."""
         position = {each.name: i for i, each in enumerate(ask.claims)}
         used = tuple(tuple(position.get(claim, claim) for claim in each.claims) for each in pod.containers)
-        key = pod.whole_shape, used, ask.key
+        key = _digest(pod.whole_shape, used, ask.key)
         if key not in self._subjects:
             self._subjects[key] = next(self._numbers)
         return self._subjects[key]
@@ -370,6 +376,11 @@ class CallForecast:
         if any(each.verdict in (UNKNOWN, ERROR) for each in answers):
             return None
         return [list(map(devices_of, each.allocations)) for each in answers if each.verdict == ALLOCATED]
+
+
+def _digest(*parts: object) -> str:
+    """A short key that stands for values of any size."""
+    return sha256(repr(parts).encode()).hexdigest()
 
 
 def _kept(found: dict[K, V], key: K, make: Callable[[], V]) -> V:

@@ -25,7 +25,7 @@ Rules of this file
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from extender.api.service import Service
@@ -130,7 +130,7 @@ class ClaimCheck(Objector):
             self._forecasts.bind(pod, node_name)
         if not _concerns(pod):
             return None
-        if any(not self._devices.is_allocated_for(claim, node_name) for c in pod.containers for claim in c.claims):
+        if any(not self._devices.is_allocated_for(claim, node_name) for claim in _used_by(pod)):
             return NOT_ALLOCATED
         (node_class,) = self._cluster.classes_of((node_name,))
         if extended_by_claims(pod, node_class) and self._devices.devices_for_extended(pod.uid, node_name) is None:
@@ -174,16 +174,18 @@ def _concerns(pod: Pod) -> bool:
     return pod.demand.is_required and not pod.demand.fault and (pod.has_claims or pod.wants_devices)
 
 
+def _used_by(pod: Pod) -> Collection[str]:
+    """The claims that the pod's containers use, each once: a pod can have 1,000, and use each in every container."""
+    return {claim for each in pod.containers for claim in each.claims}
+
+
 def claimed_by(pod: Pod, devices: ClaimObjects, node_name: str) -> Claimed:
     """The claimed devices of the pod's containers. Empty if they have none."""
-    found = {
-        container.name: tuple(
-            ClaimedDevice(device.numa, device.is_cpus)
-            for claim in container.claims
-            for device in devices.devices_of(claim, node_name) or ()
-        )
-        for container in pod.containers
+    known = {
+        claim: [ClaimedDevice(each.numa, each.is_cpus) for each in devices.devices_of(claim, node_name) or ()]
+        for claim in _used_by(pod)
     }
+    found = {each.name: tuple(chain.from_iterable(known[claim] for claim in each.claims)) for each in pod.containers}
     for position, device in devices.devices_for_extended(pod.uid, node_name) or ():
         is_known = 0 <= position < len(pod.containers)
         name = pod.containers[position if is_known else 0].name

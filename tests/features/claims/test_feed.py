@@ -8,10 +8,13 @@ import pytest
 from extender.dra.objects import Attribute
 from extender.dra.rules import rules_for
 from extender.features.claims.feed import AllocatedClaim, NamedSlice, decode_claim, decode_slice, numa_of
+from extender.features.claims.objector import claimed_by
 from extender.features.claims.objects import ClaimObjects
 from extender.kubelet.sets import iter_bits
 from extender.questions.node_context import DynamicDevice
+from extender.replay.pod import ClaimedDevice
 from extender.wire.dra import device_from_json
+from extender.wire.pods import pod_from_json
 
 Json = dict[str, Any]
 STANDARD = "resource.kubernetes.io/numaNode"
@@ -214,3 +217,26 @@ def test_a_device_that_moves_to_another_node_takes_its_claim_along() -> None:
     assert names_of(devices, "node-b") == [("a", "n/c")]
     devices.set_claim("n/c", claim())
     assert names_of(devices, "node-b") == [("a", "")]
+
+
+def test_a_claim_that_a_pod_names_again_and_again_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen red: 30 containers with 1,000 names for one claim took 0.65 s of the event loop for each node."""
+    devices, looked_up = no_devices(), list[str]()
+    devices.complete = True
+    devices.set_slice("s", published("s", 1, "d0", "d1"))
+    devices.set_claim("n/c", claim("d1"))
+    names = [{"name": f"c{i}"} for i in range(1000)]
+    containers = [{"name": f"app-{i}", "image": "i", "resources": {"claims": names}} for i in range(3)]
+    claims = [{**each, "resourceClaimName": "c"} for each in names]
+    spec = {"containers": containers, "resourceClaims": claims}
+    pod = pod_from_json({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec})
+    original = ClaimObjects.devices_of
+
+    def counted(self: ClaimObjects, claim: str, node_name: str) -> tuple[DynamicDevice, ...] | None:
+        looked_up.append(claim)
+        return original(self, claim, node_name)
+
+    monkeypatch.setattr(ClaimObjects, "devices_of", counted)
+    assert claimed_by(pod, devices, "node-a") == {f"app-{i}": (ClaimedDevice(1),) for i in range(3)}
+
+    assert len(looked_up) <= 2, "the claim, and the one of extended resources"

@@ -1,5 +1,6 @@
 """Predictions against the allocator on the whole cluster, and against what the real one allocated."""
 
+import gc
 import lzma
 import pickle
 from collections.abc import Iterator, Sequence
@@ -7,17 +8,18 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
+from weakref import ref
 
 import orjson
 import pytest
 
-from extender.dra.cel import match
+from extender.dra.cel import SMALL, match, selector
 from extender.dra.objects import DraNode, ResourceClaim
 from extender.dra.pools import SliceIndex
 from extender.dra.replay import ALLOCATED, ClusterDevices, allocate
 from extender.dra.requests import AllocatedState
 from extender.dra.rules import rules_for
-from extender.features.claims.feed import AllocatedClaim, decode_claim, decode_class, decode_slice
+from extender.features.claims.feed import MAX_ASKED, AllocatedClaim, decode_claim, decode_class, decode_slice
 from extender.features.claims.forecast import (
     MAX_FLIGHTS,
     MAX_STEPS,
@@ -235,6 +237,38 @@ def test_the_search_for_a_claim_is_given_up() -> None:
     other = forecasts.call(Pod(uid="o", name="o", namespace="n", containers=(), claims=("n/other",)))
     assert other is not None
     assert all(possible(other, *nodes)), "others are not affected"
+
+
+def test_a_pod_whose_claims_ask_for_too_much_is_not_predicted_for() -> None:
+    """Seen red: a claim of a megabyte took 20 s to compile, and was kept as a part of keys, as often as it differed."""
+    node = slice_of("node-a", Random(1))
+    forecasts, _, _ = forecasts_with(node, {"metadata": {"name": "gpu"}, "spec": {}})
+    for name, length in (("long", MAX_ASKED + 1), ("a", MAX_ASKED // 2), ("b", MAX_ASKED // 2)):
+        document = claim_of(name, 0)
+        (request,) = document["spec"]["devices"]["requests"]
+        texts = [f"size('{'x' * 1000}') > {i}" for i in range(length // 1000)]
+        request["exactly"]["selectors"] = [{"cel": {"expression": each}} for each in texts]
+        put(forecasts.objects, document)
+
+    def call(*names: str) -> CallForecast | None:
+        return forecasts.call(Pod(uid="u", name="p", namespace="n", containers=(), claims=names))
+
+    assert call("n/a") is not None
+    assert call("n/long") is None
+    assert call("n/a", "n/b") is None
+    assert all(len(str(key)) < 100 for key in forecasts._subjects)
+
+
+def test_few_long_selectors_are_kept() -> None:
+    """Seen red: 1,024 of them took 580 MB."""
+    kept = []
+    for number in range(40):
+        parts = "&&".join(f"({'||'.join(f'{number}!={k}' for k in range(50, 60))})" for _ in range(8))
+        assert len(parts) > SMALL
+        kept.append(ref(selector(parts).evaluate))
+    gc.collect()
+
+    assert sum(each() is not None for each in kept) <= 16
 
 
 def test_a_slice_that_cannot_be_read_hides_its_own_node_alone() -> None:
