@@ -7,26 +7,31 @@ import click
 
 from node_exporter.visible import VisibleGroup
 
-COMMANDS: Final = (
-    "capacity",
-    "defragment",
-    "demo",
-    "explain",
-    "lint",
-    "machines",
-    "make-room",
-    "map",
-    "nodes",
-    "plan",
-    "replay",
-    "resize-check",
-    "restart-check",
-    "rightsize",
-    "serve",
-    "tune",
-    "what-if",
-)
-"""Each is a module of `extender.cli` with a click command of the same name, imported when it is used."""
+COMMANDS: Final = {
+    "audit": "listing",
+    "capacity": "pods",
+    "decisions": "listing",
+    "defragment": "advice",
+    "demo": "demo",
+    "groups": "listing",
+    "lint": "lint",
+    "machines": "listing",
+    "make-room": "advice",
+    "map": "listing",
+    "nodes": "listing",
+    "plan": "pods",
+    "replay": "replay",
+    "resize-check": "advice",
+    "restart-check": "advice",
+    "rightsize": "advice",
+    "serve": "serve",
+    "tune": "advice",
+    "what-if": "pods",
+    "why": "pods",
+}
+"""The module of `extender.cli` that has the click command of this name. It is imported when it is used."""
+FORMER_NAMES: Final = {"explain": "why"}
+"""Names that commands had before. Each works for one more release."""
 
 
 class _Commands(VisibleGroup):
@@ -34,14 +39,15 @@ class _Commands(VisibleGroup):
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        name = FORMER_NAMES.get(name, name)
         if name not in COMMANDS:
             return None
-        name = name.replace("-", "_")
         try:
-            module = importlib.import_module(f"extender.cli.{name}")
+            module = importlib.import_module(f"extender.cli.{COMMANDS[name]}")
         except ModuleNotFoundError as error:
             return _not_installed(name, str(error.name))
-        command = getattr(module, name, None) or getattr(module, f"{name}_")
+        name = name.replace("-", "_")
+        command = getattr(module, f"{name}_", None) or getattr(module, name)
         assert isinstance(command, click.Command)
         return command
 

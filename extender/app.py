@@ -23,8 +23,7 @@ from extender.api.http.parameters import known_parameters
 from extender.api.nodes.map import map_router
 from extender.api.nodes.routes import nodes_router
 from extender.api.questions.table import questions_router
-from extender.api.records.decisions import decisions_router
-from extender.api.records.predictions import audit_router
+from extender.api.records.routes import records_router
 from extender.api.reports import ReportEndpoints, reports_router
 from extender.api.scheduler import SchedulerEndpoints, scheduler_router
 from extender.api.service import LateNodeContext, Service
@@ -237,10 +236,10 @@ def make_app(service: Service) -> FastAPI:
     verbs = SchedulerEndpoints(service.scheduling, service.metrics, service.clock, service.lifecycle, most)
     calls = [scheduler_router(verbs), reports_router(ReportEndpoints(service))]
     features = list(chain.from_iterable(feature.routers() for feature in service.features))
-    routers = (make(service) for make in (nodes_router, map_router, audit_router, ops_router))
+    routers = (make(service) for make in (nodes_router, map_router, ops_router))
     for router in (*calls, *routers):
         app.include_router(router)
-    for make_question_router in (questions_router, decisions_router):
+    for make_question_router in (questions_router, records_router):
         app.include_router(make_question_router(service, questions), dependencies=[Depends(known_parameters)])
     for router in (*features, page_router()):
         app.include_router(router)

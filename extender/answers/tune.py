@@ -167,19 +167,15 @@ def _row(search: Tune, each: Tuned, now: Tuned, *, is_late: Callable[[], bool]) 
     sums: Counter[Alignment] = Counter()
     for trial in each.trials:
         sums.update(trial.alignments)
-    admitted, aligned, stranded = (search.spread(each, name) for name in Measures._fields)
+    spreads = {name: search.spread(each, name) for name in Measures._fields}
     return TunedConfiguration(
         current=not each.change,
         best=each.is_best,
         change=dict(each.change),
         patches=_patches(search, each.change),
         admitted=round(sum(trial.admitted for trial in each.trials) / count),
-        admitted_least=admitted[0],
-        admitted_most=admitted[1],
-        aligned_least=aligned[0],
-        aligned_most=aligned[1],
-        stranded_cpus_least=stranded[0],
-        stranded_cpus_most=stranded[1],
+        **{f"{name}_least": least for name, (least, _) in spreads.items()},
+        **{f"{name}_most": most for name, (_, most) in spreads.items()},
         guarantee_ends=search.nodes_weaker(each, now),
         **alignment_counts({alignment: round(value / count) for alignment, value in sums.items()}),
         refused=round(sum(search.pods - trial.admitted for trial in each.trials) / count),

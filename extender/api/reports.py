@@ -74,14 +74,8 @@ class ReportEndpoints:
 
     async def _read(self, name: str, body: bytes) -> Observation:
         """Read the report: on the event loop if that takes about a millisecond, and elsewhere otherwise."""
-        read = partial(
-            _observe,
-            body,
-            name,
-            self._cluster.node_objects.version_of(name),
-            self._cluster.kubelet_with,
-            self._switches,
-        )
+        version = self._cluster.node_objects.version_of(name)
+        read = partial(_observe, body, name, version, self._cluster.kubelet_with, self._switches)
         if len(body) <= MAX_LOOP_BYTES and _NRI not in body:
             with suppress(NewKubeletError):
                 return read(starts=False)
@@ -97,13 +91,8 @@ class ReportEndpoints:
         """Keep the node fresh. 404 and 409 mean: send the full report, because the service does not have this one."""
         with _counted(self._service, "heartbeat"):
             beat = read_heartbeat(await read_body(request, self._limit))
-            self._cluster.heartbeat(
-                name,
-                boot_id=beat.boot_id,
-                sequence=beat.sequence,
-                digest=beat.digest,
-                now=self._service.clock(),
-            )
+            now, boot_id, sequence = self._service.clock(), beat.boot_id, beat.sequence
+            self._cluster.heartbeat(name, boot_id=boot_id, sequence=sequence, digest=beat.digest, now=now)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -161,13 +150,10 @@ def _observe(
 ) -> Observation:
     """Read the report; may run in another thread. *version*: the kubelet's, from the Node object."""
     report = read_report(body, lambda _name: version, known=known, switches=switches, starts=starts)
-    _check_name(report.node_name, name)
+    if report.node_name != name:
+        reason = f"the report is for node {shown(report.node_name)}, but the path names {shown(name)}"
+        raise WireError("node_name", reason)
     return observation_of(report, body)
-
-
-def _check_name(reported: str, name: str) -> None:
-    if reported != name:
-        raise WireError("node_name", f"the report is for node {shown(reported)}, but the path names {shown(name)}")
 
 
 def _accepted(record: NodeRecord) -> Accepted:

@@ -56,10 +56,10 @@ _OPTIONS: Final = (
     click.option(
         "-o",
         "--output",
-        type=click.Choice(("table", "json", "yaml")),
+        type=click.Choice(("table", "wide", "json", "yaml", "name")),
         default="table",
         show_default=True,
-        help="How to print the answer.",
+        help="How to print the answer; wide: a table whose lines are not broken; name: nodes or pods, as kubectl does.",
     ),
     _setting("--server", default=DEFAULT_SERVER, show_default=True, metavar="URL", help="URL of the extender."),
     _setting("--token-file", type=_FILE, help="File with the bearer token to send."),
@@ -72,17 +72,17 @@ _OPTIONS: Final = (
         help="The name in the server's certificate, if it is not the host of the URL: behind a port-forward "
         "numa-extender.numa-extender.svc.",
     ),
-    click.option(
-        "--report",
-        "reports",
-        multiple=True,
-        type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        help="Use no server: answer from this file, as `numa-node-exporter report` prints it. Repeatable.",
-    ),
+)
+_REPORTS: Final = click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="Use no server: answer from this file, as `numa-node-exporter report` prints it. Repeatable.",
 )
 
 
-def client_options(command: F) -> F:
+def server_options(command: F) -> F:
     """The options that name the extender, and `-o`. The command gets an open `ExtenderClient` in place of them.
 
     `--server-name` is read from the command's context.
@@ -94,15 +94,20 @@ def client_options(command: F) -> F:
         server: str,
         token_file: Path | None,
         ca_file: Path | None,
-        reports: tuple[Path, ...],
         output: str,
-        **options: object,
+        reports: tuple[Path, ...] = (),
+        **given: object,
     ) -> object:
         http = offline(reports) if reports else _http_client(server, token_file, ca_file, TIMEOUT_SECONDS)
         with closing(http):
-            return command(*arguments, client=ExtenderClient(http, output), **options)
+            return command(*arguments, client=ExtenderClient(http, output), **given)
 
     return cast("F", options(*_OPTIONS)(connected))
+
+
+def client_options(command: F) -> F:
+    """As `server_options`, with `--report`, for questions that report files can answer."""
+    return _REPORTS(server_options(command))
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
@@ -160,6 +165,16 @@ class ExtenderClient:
             reply = self.http.get(path, params=params)
         _check(reply)
         return orjson.loads(reply.content)
+
+    def pages(self, path: str, key: str, params: Params) -> list[Any]:
+        """What all pages of a list have under *key*."""
+        found: list[Any] = []
+        after: str | None = ""
+        while after is not None:
+            page = self.get(path, {**params, "after": after} if after else params)
+            found += page[key]
+            after = page.get("next")
+        return found
 
     def lines(self, path: str, question: object) -> Iterator[Any]:
         """The JSON lines of the reply to a question, as they arrive."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import orjson
@@ -33,30 +33,25 @@ SUFFIXES: Final = (".yaml", ".yml", ".json")
 _COLOURS: Final[Mapping[Severity, str]] = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
-class Version(click.ParamType[str]):
+def version(text: str) -> str:
     """A Kubernetes version whose rules are known."""
-
-    name = "version"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
-        """Refuse a text that is not a version, and versions older than the oldest known."""
-        try:
-            parse_minor(value)
-        except UnknownVersionError as error:
-            self.fail(str(error).replace("kubelet", "Kubernetes"), param, ctx)
-        return str(value)
+    try:
+        parse_minor(text)
+    except UnknownVersionError as error:
+        raise click.BadParameter(str(error).replace("kubelet", "Kubernetes")) from None
+    return text
 
 
 @click.command(short_help="Find pitfalls in scheduler and kubelet configurations.")
 @click.argument("files", nargs=-1, metavar="[FILE|DIRECTORY|-]...")
 @click.option(
     "--kube-version",
-    type=Version(),
+    type=version,
     default=f"v1.{NEWEST_MINOR}.0",
     show_default=True,
     help="Version of kube-scheduler.",
 )
-@click.option("--kubelet-version", type=Version(), help="Version of the kubelets.  [default: as --kube-version]")
+@click.option("--kubelet-version", type=version, help="Version of the kubelets.  [default: as --kube-version]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--rules", is_flag=True, help="List the rules and read no file.")
 def lint(*, files: tuple[str, ...], kube_version: str, kubelet_version: str | None, output: str, rules: bool) -> None:

@@ -13,6 +13,7 @@ from msgspec.inspect import BoolType, IntType, StructType, UnionType, type_info
 from msgspec.inspect import Field as StructField
 from msgspec.inspect import Metadata as Described
 
+from extender.answers.capacity import CapacityRequest
 from extender.cli.client import ExtenderFault, complete_machine, complete_node, options
 from extender.kubelet.rules import NEWEST_MINOR, OLDEST_MINOR
 from extender.wire.documents import read_documents
@@ -98,6 +99,21 @@ def _option_of(field: StructField) -> Callable[[F], F]:
     )
 
 
+def row_options(command: F) -> F:
+    """Adds `--limit` and `--all`, as argument `rows`: how many rows a table may have before equal ones are grouped."""
+    return options(
+        click.option(
+            "--limit",
+            "rows",
+            type=click.IntRange(min=1),
+            default=20,
+            show_default=True,
+            help="Tables with more rows show groups of equal answers, each with three names and its first answer.",
+        ),
+        click.option("--all", "rows", flag_value=sys.maxsize, type=int, help="A row for each, however many there are."),
+    )(command)
+
+
 only_nodes: Final = click.option(
     "--node", "nodes", multiple=True, shell_complete=complete_node, help="Only these nodes; repeatable."
 )
@@ -133,19 +149,11 @@ def read_manifests(files: Iterable[Path]) -> list[TypedManifest]:
     return [part for file in files for part in _parts(file, "-f")]
 
 
-def one_pod(files: Iterable[Path]) -> list[TypedManifest]:
-    """The one workload of the files of `-f`, in a list; raises ClickException."""
-    pods = read_manifests(files)
-    if len(pods) != 1:
-        raise click.UsageError(f"one workload is expected, not {len(pods)}")
-    return pods
-
-
-def read_manifest(file: Path) -> Json:
-    """The only workload of a file of `--add-pod`. Raises ClickException."""
-    parts = _parts(file, "--add-pod")
+def read_manifest(file: Path, option: str) -> Json:
+    """The only workload of the file of an option. Raises ClickException."""
+    parts = _parts(file, option)
     if len(parts) != 1:
-        raise click.ClickException(f"--add-pod {file}: one workload is expected, not {len(parts)}")
+        raise click.ClickException(f"{option} {file}: one workload is expected, not {len(parts)}")
     return parts[0].document
 
 
@@ -168,38 +176,47 @@ def _parts(file: Path, option: str) -> list[TypedManifest]:
     ]
 
 
-def nodes_of(
-    *,
-    nodes: tuple[str, ...],
-    copies: tuple[str, ...],
-    machines: tuple[str, ...],
-    empty: bool,
-    removed: tuple[str, ...],
-    added: tuple[Path, ...],
-    **kubelet: Any,
-) -> Json:
-    """`nodes` and `hypothetical` of a question. *kubelet*: what `kubelet_changes` takes."""
-    changes = {name: value for name, value in kubelet_changes(**kubelet).items() if value}
-    if added:
-        changes["add_pods"] = [read_manifest(file) for file in added]
-    of_copies = {**changes, "empty": empty, "remove_pods": list(removed)}
-    if (changes or empty or removed) and not (copies or machines):
+def body_of(question: type[Question], pods: Sequence[TypedManifest], given: Json) -> Json:
+    """A question from *given* options: its fields by name, and those that pods, nodes and options of kubelets make."""
+    fields = question.__struct_fields__
+    body = {name: given[name] for name in fields if name in given}
+    if "pod" in fields and "pod" not in given:
+        if len(pods) != 1:
+            raise click.UsageError(f"one workload is expected, not {len(pods)}")
+        body["pod"] = pods[0].document
+    elif "pods" in fields:
+        is_mix = question is CapacityRequest
+        body["pods"] = [pod.document if is_mix else {"pod": pod.document} for pod in pods]
+    if "copies" in given:
+        return body | _nodes_of(given)
+    if "gates" in given:
+        body |= _kubelet_changes(given)
+    return body | {"nodes": list(given["nodes"]) or None} if "nodes" in given else body
+
+
+def _nodes_of(given: Json) -> Json:
+    """`nodes` and `hypothetical` of a question."""
+    copies, machines, nodes = given["copies"], given["machines"], list(given["nodes"])
+    changes = {name: value for name, value in _kubelet_changes(given).items() if value}
+    if given["added"]:
+        changes["add_pods"] = [read_manifest(file, "--add-pod") for file in given["added"]]
+    of_copies = {**changes, "empty": given["empty"], "remove_pods": list(given["removed"])}
+    if (changes or given["empty"] or given["removed"]) and not (copies or machines):
         raise click.UsageError(
             "--set, --empty and similar options change copies and machines: add one with --copy or --machine"
         )
     hypothetical = [{"copy_of": name, "name": f"{name} (copy)", **of_copies} for name in copies]
     hypothetical += [{"machine": name, "name": f"{name} (machine)", **changes} for name in machines]
-    if not hypothetical:
-        return {"nodes": list(nodes) or None}
-    return {"nodes": list(nodes), "hypothetical": hypothetical}
+    return {"nodes": nodes, "hypothetical": hypothetical} if hypothetical else {"nodes": nodes or None}
 
 
-def kubelet_changes(
-    *, settings: tuple[str, ...], gates: tuple[str, ...], rules: tuple[str, ...], kubelet_version: str | None
-) -> Json:
+def _kubelet_changes(given: Json) -> Json:
     """The fields of a question for what `kubelet_options` gave."""
-    changed = dict(_switch("--rule", text) for text in rules)
-    return {"kubelet": _settings(settings, gates), "kubelet_version": kubelet_version, "rules": changed}
+    return {
+        "kubelet": _settings(given["settings"], given["gates"]),
+        "kubelet_version": given["kubelet_version"],
+        "rules": dict(_switch("--rule", text) for text in given["rules"]),
+    }
 
 
 def _settings(texts: tuple[str, ...], gates: tuple[str, ...]) -> Json:

@@ -1,25 +1,24 @@
-"""Answers as tables: what-if, capacity, nodes, decisions."""
+"""Parts of answers as text and tables. Many equal answers are one row."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from extender.answers.capacity import CapacityReply, PlanEnd
 from extender.answers.explanation import AllocationStep, HintsStep, MergeStep, PoolsStep
 from extender.answers.pod_summary import PodSummary
 from extender.answers.what_if import NodeAnswer, WhatIfReply
-from extender.api.nodes.models import NodeSummary
-from extender.api.records.models import PodDecision
-from extender.cli.render_pools import comparison_lines, free_of_pools, pool_placement_line
-from extender.cli.units import amount, ids, short
+from extender.answers.words import plural
+from extender.api.records.models import DecisionCall
+from extender.cli.render_pools import comparison_lines, pool_placement_line
+from extender.cli.units import amount, ids
 from extender.questions.plan import PlannedPod
 from extender.wire.verdicts import ContainerPlacement, Verdict
 
@@ -32,7 +31,7 @@ MARKS: Final = {
     "scheduler": ("✗ not offered", "yellow"),
     "unknown": ("? unknown", "yellow"),
 }
-_COUNTED: Final = {
+COUNTED: Final = {
     "aligned": "aligned",
     "split": "split",
     "not_managed": "not managed",
@@ -40,41 +39,66 @@ _COUNTED: Final = {
     "scheduler": "not offered",
     "unknown": "unknown",
 }
+MAX_NAMES: Final = 3
+"""Names of a group of equal answers."""
+MAX_NAME: Final = 48
+"""Names that are longer are broken where the table is too wide."""
+MAX_MARK: Final = 24
+"""So are texts that are longer, such as those of outcomes."""
+MIN_TEXT: Final = 14
+GAP: Final = 3
+"""Columns of the terminal between two of a table."""
+T = TypeVar("T")
 _BYTES: Final = re.compile(r"\b(\d+) bytes\b")
-
-
-class WholePlan(PlanEnd):
-    """A plan, read to its end."""
-
-    pods: list[PlannedPod]
 
 
 def pod_line(pod: PodSummary) -> Text:
     """The pod of a question in one line, and its notes."""
     wants = ", ".join(f"{amount} {name}" for name, amount in pod.requests.items()) or "nothing"
     text = Text(f"{pod.kind} {pod.namespace}/{pod.name} ({pod.qos}) requests {wants}")
-    return _with_notes(text, pod.notes)
+    return with_notes(text, pod.notes)
 
 
-def _with_notes(text: Text, notes: Iterable[str]) -> Text:
+def with_notes(text: Text, notes: Iterable[str]) -> Text:
+    """The text with the notes of an answer below it, one a line."""
     for note in notes:
         text.append(f"\nnote: {note}", style="yellow")
     return text
 
 
-def what_if_table(reply: WhatIfReply) -> RenderableType:
-    """One row for each node: outcome, certainty, and the placement or the reason."""
+def grouped(answers: Iterable[T], rows: int, same: Callable[[T], Hashable]) -> Iterator[Sequence[T]]:
+    """The *answers* one by one if there are at most so many *rows*; otherwise those that are the *same*, most first."""
+    found = list(answers)
+    if len(found) <= rows:
+        return iter([[each] for each in found])
+    groups = defaultdict[Hashable, list[T]](list)
+    for each in found:
+        groups[same(each)].append(each)
+    return iter(sorted(groups.values(), key=len, reverse=True))
+
+
+def names_of(names: Sequence[str], noun: str) -> Text:
+    """The name, or how many there are and the first three, one a line."""
+    more = ["…"] if len(names) > MAX_NAMES else []
+    return Text("\n".join([f"{plural(len(names), noun)}:", *names[:MAX_NAMES], *more]) if names[1:] else names[0])
+
+
+def what_if_table(reply: WhatIfReply, rows: int) -> RenderableType:
+    """One row for each node: outcome, certainty, and the placement or the reason. More than *rows* are grouped."""
     table = new_table("node", "outcome", "placement, or why not")
-    for answer in reply.nodes:
+    for group in grouped(reply.nodes, rows, attrgetter("outcome", "never", "alignment", "certainty", "why")):
+        answer = group[0]
         mark, style = MARKS["never" if answer.never else answer.alignment or answer.outcome]
         if answer.certainty != "exact" and answer.outcome != "unknown":
             mark = f"{mark} ({answer.certainty})"
-        table.add_row(Text(answer.node), Text(mark, style), Text("\n".join(_answer_lines(answer))))
+        names = names_of([each.node for each in group], "node")
+        first = f"{answer.node}: " if group[1:] else ""
+        table.add_row(names, Text(mark, style), Text(first + "\n".join(_answer_lines(answer))))
     summary = reply.summary
     counted = ", ".join(
-        f"{getattr(summary, outcome)} {word}" for outcome, word in _COUNTED.items() if getattr(summary, outcome)
+        f"{getattr(summary, outcome)} {word}" for outcome, word in COUNTED.items() if getattr(summary, outcome)
     )
-    nodes = "1 node" if summary.nodes == 1 else f"{summary.nodes} nodes"
+    nodes = plural(summary.nodes, "node")
     last = Text(f"of {nodes}: {counted}" if summary.nodes else "no nodes")
     notes = Counter(note for answer in reply.nodes for note in answer.notes)
     for note, count in notes.most_common():
@@ -151,13 +175,13 @@ def steps_text(answer: NodeAnswer) -> RenderableType:
     for each in story.nearest:
         verdict = each.verdict
         style = "green" if verdict.alignment == "aligned" else ""
-        text.append(f"  would be {_as_what(verdict)}: {each.change}\n", style=style)
+        text.append(f"  would be {as_what(verdict)}: {each.change}\n", style=style)
     if story.first_fault and not story.nearest:
         text.append(f"  none of {story.replays} similar requests is admitted\n", style="")
     return text
 
 
-def _as_what(verdict: Verdict) -> str:
+def as_what(verdict: Verdict) -> str:
     """The result for an admitted pod, in a few words."""
     if verdict.alignment == "split":
         return f"admitted, split over NUMA {ids(verdict.numa)}"
@@ -183,110 +207,38 @@ def _step(step: HintsStep | MergeStep | AllocationStep) -> str:
     return f"{who}: takes {_BYTES.sub(lambda found: amount(int(found[1])), step.taken)}"
 
 
-def capacity_table(reply: CapacityReply) -> RenderableType:
-    """One row for each node: copies, how many of them are aligned, and why there are no more. Then the totals."""
-    table = new_table("node", "copies", "aligned", "then")
-    for node in reply.nodes:
-        copies = str(node.copies) + ("" if len(node.per_pod) == 1 else f" {tuple(node.per_pod)}")
-        table.add_row(Text(node.node), copies, str(node.aligned), Text(node.limited_by.detail))
-    summary = reply.summary
-    kinds = ", ".join(f"{getattr(summary, key)} {_COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
-    admitted = f"{summary.copies} pods are admitted on {summary.nodes} nodes"
-    replayed = "1 admission" if summary.replays == 1 else f"{summary.replays} admissions"
-    lines = [f"{admitted}: {kinds} ({replayed} replayed)"]
-    if summary.group > 1:
-        lines.append(f"{summary.groups} whole groups of {summary.group} pods fit")
-    lines += [f"  then on {each.nodes}: {each.why}" for each in summary.runs_out]
-    return Group(table, _with_notes(Text("\n".join(lines)), summary.notes))
-
-
-def plan_table(reply: WholePlan) -> RenderableType:
-    """One row for each pod: its node, or why it has none. Then the totals."""
-    table = new_table("pod", "node", "outcome", "placement, or why not")
-    for pod in reply.pods:
-        if pod.node is None:
-            why = ", ".join(f"{count} nodes: {reason}" for reason, count in pod.reasons.items())
-            why = why or "held back: another pod of the plan has no node"
-            table.add_row(Text(pod.name), "", Text("✗ no node", "red"), Text(why))
-            continue
-        mark, style = MARKS[pod.alignment or "unknown"]
-        table.add_row(Text(pod.name), Text(pod.node), Text(mark, style), Text("\n".join(container_lines(pod))))
-    summary = reply.summary
-    kinds = ", ".join(f"{getattr(summary, key)} {_COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
-    text = Text(f"{summary.placed} of {summary.pods} pods have a node: {kinds}")
-    if summary.held_back:
-        text.append(f"\nall or nothing: {summary.held_back} pods with a node are held back", style="red")
-    return Group(table, _with_notes(text, summary.notes))
-
-
-def nodes_table(nodes: Sequence[NodeSummary]) -> RenderableType:
-    """One row for each node: kubelet, policy, free resources."""
-    table = new_table("node", "kubelet", "policy", "free CPUs", "per NUMA node", "free memory", "free devices")
-    table.columns[2].no_wrap = True
-    for node in nodes:
-        policy = f"{node.topology_policy}/{node.topology_scope}" if node.topology_policy else node.certainty
-        if node.resource_policy:
-            policy = f"NRI {node.resource_policy}"
-        if node.certainty in ("stale", "degraded", "unknown") and policy != node.certainty:
-            policy = f"{policy} ({node.certainty})"
-        memory = [numa.free_memory_bytes for numa in node.numa]
-        table.add_row(
-            Text(node.name),
-            node.kubelet_version or "?",
-            policy,
-            _free_cpus(node),
-            " ".join(str(numa.free_cpus) for numa in node.numa) if _has_own_cpus(node) else "",
-            " ".join("-" if each is None else amount(each) for each in memory),
-            ", ".join(f"{d.free}/{d.total} {short(r)}" for r, d in node.devices.items()),
-        )
-    return table
-
-
-def _free_cpus(node: NodeSummary) -> str:
-    if node.resource_policy:
-        return free_of_pools(node.pools) if node.pools else "?"
-    return f"{node.free_cpus}/{node.cpus}" if _has_own_cpus(node) else f"{node.cpus} shared"
-
-
-def _has_own_cpus(node: NodeSummary) -> bool:
-    """Whether a container can have exclusive CPUs. True as well if that is not known."""
-    return node.cpu_policy in ("static", None) or node.resource_policy is not None
-
-
-def decision_text(decision: PodDecision) -> RenderableType:
-    """The answers of the last calls about a pod."""
-    pod = decision.pod
-    text = Text(f"{pod.namespace}/{pod.name} ({pod.uid})\n", style="bold")
-    for call in decision.calls:
-        head = f"{call.verb}, {call.seconds_ago:.0f} s ago: {call.passed} of {call.candidates} nodes pass"
-        offered = f"; only {call.place} is offered, the place in its group" if call.place else ""
-        text.append(f"{head}{offered}\n", style="")
-        if not call.aligned:
-            text.append("  no node aligns anything that the pod requests\n", style="")
-        for reason in call.reasons:
-            names = ", ".join(reason.examples) + ("…" if reason.nodes > len(reason.examples) else "")
-            text.append(f"  ✗ {reason.nodes}: {reason.reason} ({names})\n", style="red")
-        # Scores are relative to the other candidates, so people get the order only.
-        ranks = groupby(call.best, key=attrgetter("score"))
-        for rank, (_, best) in enumerate(ranks, start=1):
-            text.append(f"  {rank}. {', '.join(each.node for each in best)}\n", style="green")
-    node = decision.node
-    if node is not None:
-        said = "the node was unknown" if node.verdict is None else _said(node.verdict)
-        text.append(f"{node.node}: {node.reason or 'passed'} ({said})\n", style="")
+def call_lines(call: DecisionCall) -> Text:
+    """The answer of one call: how many nodes passed, why the others did not, and the best."""
+    offered = f"; only {call.place} is offered, the place in its group" if call.place else ""
+    text = Text(f"{call.verb}, {call.seconds_ago:.0f} s ago: {call.passed} of {call.candidates} nodes pass{offered}")
+    if not call.aligned:
+        text.append("\n  no node aligns anything that the pod requests")
+    for reason in call.reasons:
+        names = ", ".join(reason.examples) + ("…" if reason.nodes > len(reason.examples) else "")
+        text.append(f"\n  ✗ {reason.nodes}: {reason.reason} ({names})", "red")
+    # Scores are relative to the other candidates, so people get the order only.
+    for rank, (_, best) in enumerate(groupby(call.best, key=attrgetter("score")), start=1):
+        text.append(f"\n  {rank}. {', '.join(each.node for each in best)}", "green")
     return text
 
 
-def _said(verdict: Verdict) -> str:
-    """The verdict in a few words."""
-    if verdict.reason:
-        return f"{verdict.reason}: {verdict.message}"
-    return verdict.message or f"admitted, {_as_what(verdict).removeprefix('admitted, ')}"
+class _Table(Table):
+    """A table that breaks no names: where they need it, its lines are longer than the terminal's, as kubectl's are."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needed = GAP * len(self.columns)
+        for column in self.columns:
+            lines = [line for cell in (column.header, *column.cells) for line in str(cell).split("\n")]
+            widest = max(map(len, lines))
+            is_words = all(" " not in line or line.endswith(":") for line in lines[1:])
+            column.no_wrap = column.no_wrap or widest <= (MAX_NAME if is_words else MAX_MARK)
+            needed += widest if column.no_wrap else min(widest, MIN_TEXT)
+        return super().__rich_console__(console, options.update(max_width=max(options.max_width, needed)))
 
 
 def new_table(*columns: str) -> Table:
     """An empty table with these columns."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

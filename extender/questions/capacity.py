@@ -105,6 +105,10 @@ class Capacity:
         """The capacity of each node, in order. The subjects must live as long as the iteration."""
         return map(self._room, subjects)
 
+    def aligned(self, subject: Subject) -> int:
+        """How many aligned copies one node takes."""
+        return self._room(subject).alignments.get(Alignment.ALIGNED, 0)
+
     def per_pod(self, copies: int) -> list[int]:
         """How many of *copies* pods belong to each entry of the mix."""
         rounds, extra = divmod(copies, len(self.mix))

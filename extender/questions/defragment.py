@@ -20,7 +20,6 @@ from extender.questions.free_room import numa_room
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import without
 from extender.questions.resize_check import resized
-from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import PodShape
 from extender.wire.workloads import PodWorkload
@@ -190,13 +189,11 @@ class Defragment:
             name = max(running, key=lambda c: c.requests_milli.get("cpu", 0)).name
             workload = replace(self._workload, pod=resized(pod, name, {"cpu": cpus * 1000}))
             self._sizes[cpus] = Capacity([workload], self._judge, 1)
-        (room,) = self._sizes[cpus].rooms([subject])
-        return room.alignments.get(Alignment.ALIGNED, 0) > 0
+        return self._sizes[cpus].aligned(subject) > 0
 
     def _copies(self, subject: Subject) -> int:
         """Aligned copies on a node; what follows from a state is computed once."""
-        (room,) = self._capacity.rooms([subject])
-        return room.alignments.get(Alignment.ALIGNED, 0)
+        return self._capacity.aligned(subject)
 
 
 def _free_cpus(subject: Subject) -> int:

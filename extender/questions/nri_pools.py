@@ -7,8 +7,10 @@ Rules of this file
   (`pkg/resmgr/lib/memory/zones.go` zoneFree). `left_bytes` is at most what the pools around have left.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Final, Literal
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Annotated, Final, Literal, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -24,6 +26,7 @@ from extender.nri.state import NriState
 from extender.replay.creation import grants_of
 from extender.wire.replies import ReplyBody, about
 
+P = TypeVar("P", Pool, PoolCounts)
 MemoryType = Literal["DRAM", "PMEM", "HBM", ""]
 TYPE_NAMES: Final[dict[int, MemoryType]] = {DRAM: "DRAM", PMEM: "PMEM", HBM: "HBM"}
 
@@ -139,7 +142,7 @@ def _pools_of_state(state: NriState, *, grants: bool) -> list[PoolView]:
     for grant in books.grants.values() if grants else ():
         held.setdefault(grant.pool, []).append(_grant(books, grant))
     rooms: dict[int, PoolView] = {}
-    for pool in _from_the_root(pools):
+    for pool in _from_the_root(pools[-1], pools, attrgetter("id")):
         above = rooms[pool.parent].memory if pool.parent >= 0 else ()
         rooms[pool.id] = _room(books, pool, available[pool.id], above, held.get(pool.id, []) if grants else None)
     return list(rooms.values())
@@ -161,17 +164,15 @@ def _grant(books: Books, grant: Grant) -> PoolGrantView:
     )
 
 
-def _from_the_root(pools: Sequence[Pool]) -> list[Pool]:
-    """Parents before children, children in the order of their ids."""
-    order, stack = list[Pool](), [pools[-1]]
-    children: dict[int, list[Pool]] = {}
+def _from_the_root(root: P, pools: Sequence[P], key: Callable[[P], object]) -> Iterator[P]:
+    """Parents before children, children in their order. *key*: what `parent` of a child is."""
+    stack, children = [root], defaultdict[object, list[P]](list)
     for pool in pools:
-        children.setdefault(pool.parent, []).append(pool)
+        children[pool.parent].append(pool)
     while stack:
         pool = stack.pop()
-        order.append(pool)
-        stack += reversed(children.get(pool.id, []))
-    return order
+        yield pool
+        stack += reversed(children[key(pool)])
 
 
 def _room(
@@ -218,14 +219,8 @@ def _memory(
 
 def _pools_of_counts(counts: NriCounts, *, grants: bool) -> list[PoolView]:
     rooms: dict[str, PoolView] = {}
-    children: dict[str, list[PoolCounts]] = {}
-    for pool in counts.pools:
-        children.setdefault(pool.parent, []).append(pool)
-    stack = [counts.root]
-    while stack:
-        pool = stack.pop()
+    for pool in _from_the_root(counts.root, counts.pools, attrgetter("name")):
         rooms[pool.name] = _counted_room(pool, rooms.get(pool.parent), grants=grants)
-        stack += reversed(children.get(pool.name, []))
     return list(rooms.values())
 
 

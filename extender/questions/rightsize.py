@@ -22,7 +22,6 @@ from extender.questions.capacity import Capacity
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.resize_check import resized
-from extender.replay.alignment import Alignment
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.judge import Judge
@@ -148,9 +147,8 @@ class Rightsize:
 
     def _copies(self, workload: PodWorkload, nodes: Mapping[object, int]) -> int:
         """Aligned copies on so many empty nodes of each kind."""
-        rooms = Capacity([workload], self._judge, MAX_COPIES).rooms([self._empty[kind] for kind in nodes])
-        each = (room.alignments.get(Alignment.ALIGNED, 0) for room in rooms)
-        return sum(count * copies for count, copies in zip(nodes.values(), each, strict=True))
+        capacity = Capacity([workload], self._judge, MAX_COPIES)
+        return sum(count * capacity.aligned(self._empty[kind]) for kind, count in nodes.items())
 
 
 def _memory_boundaries(state: MemoryState, memory: int) -> Iterator[tuple[int, str]]:

@@ -105,9 +105,7 @@ def _cpus(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterabl
         return
     threads = max(1, search.kubelet.machine.cpus_per_core)
 
-    def attempt(amount: int) -> Verdict | None:
-        return search.fits(_with(pod, container, "cpu", amount * 1000))
-
+    attempt = _attempts(search, pod, container, "cpu")
     if wanted % threads:
         more = wanted + threads - wanted % threads
         fit = attempt(more)
@@ -125,11 +123,7 @@ def _memory(
     for name, milli in container.requests_milli.items():
         if not (name == "memory" or name.startswith("hugepages-")) or container.limits_milli.get(name) != milli:
             continue
-        wanted, rooms = milli // 1000, room_of(name)
-
-        def attempt(amount: int, name: str = name) -> Verdict | None:
-            return search.fits(_with(pod, container, name, amount * 1000))
-
+        wanted, rooms, attempt = milli // 1000, room_of(name), _attempts(search, pod, container, name)
         amounts = [a - a % _MIB for a in (*rooms, *_sums(rooms), wanted * 3 // 4, wanted // 2, wanted // 4)]
         yield from _largest("less-memory", container, name, wanted, amounts, attempt, format_bytes)
 
@@ -139,11 +133,13 @@ def _devices(search: _ReplayCounter, pod: Pod, container: Container) -> Iterator
         if name not in search.state.devices.devices or not milli:
             continue
         wanted, most = -(-milli // 1000), len(search.state.devices.devices[name])
-
-        def attempt(amount: int, name: str = name) -> Verdict | None:
-            return search.fits(_with(pod, container, name, amount * 1000))
-
+        attempt = _attempts(search, pod, container, name)
         yield from _largest("fewer-devices", container, name, wanted, range(min(wanted - 1, most) + 1), attempt, str)
+
+
+def _attempts(search: _ReplayCounter, pod: Pod, container: Container, resource: str) -> Callable[[int], Verdict | None]:
+    """A function that replays the pod with another amount of the resource."""
+    return lambda amount: search.fits(_with(pod, container, resource, amount * 1000))
 
 
 def _smaller(

@@ -62,8 +62,9 @@ def line(output: str, start: str) -> str:
 def test_nodes_show_what_the_pools_have_left(reports: list[str]) -> None:
     output = run("nodes", reports)
 
-    assert line(output, "pools-a") == "pools-a v1.36.2 NRI topology-aware 17.5/30 7 12 22Gi 26Gi"
-    assert line(output, "pools-d").startswith("pools-d v1.36.2 NRI topology-aware (unknown) ?")
+    assert line(output, "pools-a") == "pools-a v1.36.2 NRI topology-aware 17.5/30 (7 12) 22Gi 26Gi"
+    assert line(output, "pools-d").startswith("pools-d v1.36.2 NRI topology-aware ?")
+    assert line(output, "(unknown)") == "(unknown)"
 
 
 def test_the_map_is_the_tree_of_pools_with_their_containers(reports: list[str]) -> None:

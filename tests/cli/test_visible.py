@@ -134,10 +134,12 @@ def _runs(command: str, files: Path) -> list[list[str]]:
     good, bad = ["-f", str(files / "good.json")], ["-f", str(files / "pod.json")]
     name = HOSTILE.replace("\0", "")
     ways: dict[str, list[list[str]]] = {
+        "audit": [[]],
         "capacity": [good, bad],
+        "decisions": [[], ["--pod", HOSTILE]],
         "defragment": [good, [*good, "--as", "evictions"], bad],
         "demo": [["--port", HOSTILE]],
-        "explain": [["default/told"], ["default/told", "--node", "node-a"], [f"default/{HOSTILE}"]],
+        "groups": [[], ["--name", HOSTILE]],
         "lint": [[str(files / "pod.json")], [str(files / "pod.json"), "-o", "json"], [f"/nowhere/{name}"]],
         "machines": [[]],
         "make-room": [good, [*good, "--as", "evictions"], [*good, "--as", "script"], bad],
@@ -151,6 +153,7 @@ def _runs(command: str, files: Path) -> list[list[str]]:
         "serve": [["--host", name], ["--log-level", HOSTILE]],
         "tune": [["--configurations", "2"], ["--configurations", "2", "--patches"]],
         "what-if": [good, [*good, "--explain"], [*good, "--copy", "node-a"], bad],
+        "why": [["default/told"], ["default/told", "--node", "node-a"], [f"default/{name}", *good], ["told", *bad]],
     }
     return ways[command]
 
@@ -167,7 +170,9 @@ def _command(name: str) -> click.Command:
 def test_no_command_prints_what_a_terminal_obeys(name: str, files: Path, hostile: str, refusing: str) -> None:
     """A new command fails here until `_runs` knows it."""
     options = {each.name for each in _command(name).params}
-    forms = [["-o", form] for form in ("table", "json", "yaml")] if "output" in options and name != "lint" else [[]]
+    forms = (
+        [["-o", form] for form in ("table", "json", "yaml", "name")] if "output" in options and name != "lint" else [[]]
+    )
     servers = [["--server", url] for url in (hostile, refusing)] if "server" in options else [[]]
     said = 0
     for args in ([*run, *form, *server] for run in _runs(name, files) for form in forms for server in servers):

@@ -55,7 +55,7 @@ _EXPORTER: Final = """
 _ASKING: Final = """
 ## Commands that call an extender
 
-`numa-extender nodes`, `map`, `what-if`, `capacity`, `plan`, `explain` read these. Each has a flag,
+`numa-extender nodes`, `map`, `what-if`, `capacity`, `plan`, `why`, `audit` read these. Each has a flag,
 which takes precedence.
 """
 _TABLE: Final = "\n| variable | default | what it does |\n|---|---|---|\n"

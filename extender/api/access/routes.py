@@ -33,11 +33,8 @@ ROUTES: Final = (
     RouteAccess("PUT", "/v1/nodes/{name}/report", AccessScope.REPORT),
     RouteAccess("POST", "/v1/nodes/{name}/heartbeat", AccessScope.REPORT),
     RouteAccess("POST", "/v1/what-if", AccessScope.READ),
-    RouteAccess("POST", "/v1/what-if/*", AccessScope.READ),
     RouteAccess("POST", "/v1/capacity", AccessScope.READ),
-    RouteAccess("POST", "/v1/capacity/*", AccessScope.READ),
     RouteAccess("POST", "/v1/plan", AccessScope.READ),
-    RouteAccess("POST", "/v1/plan/*", AccessScope.READ),
     RouteAccess("POST", "/v1/advice/*", AccessScope.READ),
     RouteAccess("GET", "/*", AccessScope.READ),
 )

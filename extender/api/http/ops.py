@@ -143,14 +143,13 @@ async def _nodes(service: Service) -> None:
                 kinds.add(labels_of(record.kubelet))
     for kind, certainty, result in product(kinds, Certainty, DISAGREEING):
         service.metrics.predictions.labels(*kind, certainty.value, result.value)  # from 0 on, for `increase`
-    by_certainty: Counter[Certainty] = Counter()
     by_minor: Counter[tuple[str, str]] = Counter()
     for (version, certainty), count in counts.items():
-        by_certainty[certainty] += count
         by_minor[_minor_label(version), certainty.value] += count
     for certainty in Certainty:
         if certainty is not Certainty.POSSIBLE:  # that value exists for verdicts only
-            service.metrics.nodes.labels(certainty.value).set(by_certainty[certainty])
+            nodes = sum(count for (_, each), count in counts.items() if each is certainty)
+            service.metrics.nodes.labels(certainty.value).set(nodes)
     service.metrics.kubelets.clear()
     for labels, count in by_minor.items():
         service.metrics.kubelets.labels(*labels).set(count)

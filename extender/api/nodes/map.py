@@ -17,9 +17,9 @@ from extender.api.nodes.routes import names_after
 from extender.api.nodes.views import (
     free_by_numa,
     kubelet_version_of,
-    numa_summaries,
     problem_count,
     resource_policy_of,
+    summarize,
 )
 from extender.api.service import Service
 from extender.cluster.node import NodeRecord
@@ -141,20 +141,10 @@ class MapPage:
         found = self._shape_ids.get(key)
         if found is None:
             found = self._shape_ids[key] = len(self.shapes)
-            known = kubelet if state is not None else None
+            summary = summarize(record, 0)
+            numa = [ShapeNUMA.filled(each, memory_mib=each.memory_bytes >> _MIB_SHIFT) for each in summary.numa]
             self.shapes.append(
-                NodeShape(
-                    pool=pool,
-                    instance_type=instance_type,
-                    kubelet_version=version,
-                    topology_policy=None if known is None else known.policy.value,
-                    topology_scope=None if known is None else known.scope.value,
-                    cpu_policy=None if known is None else known.config.cpu_manager_policy,
-                    memory_policy=None if known is None else known.config.memory_manager_policy,
-                    resource_policy=policy,
-                    numa=[] if kubelet is None or state is None else _numa(kubelet, state),
-                    devices=devices,
-                )
+                NodeShape.filled(summary, pool=pool, instance_type=instance_type, numa=numa, devices=devices)
             )
         return found
 
@@ -164,19 +154,6 @@ def _device_totals(state: ManagerState) -> dict[str, int]:
         resource: sum(device.healthy for device in devices.values())
         for resource, devices in sorted(state.devices.devices.items())
     }
-
-
-def _numa(kubelet: Kubelet, state: ManagerState) -> list[ShapeNUMA]:
-    return [
-        ShapeNUMA(
-            id=each.id,
-            socket=each.socket,
-            cpus=each.cpus,
-            reserved_cpus=each.reserved_cpus,
-            memory_mib=each.memory_bytes >> _MIB_SHIFT,
-        )
-        for each in numa_summaries(kubelet, state)
-    ]
 
 
 def _free(kubelet: Kubelet | None, state: ManagerState | None) -> tuple[list[int], list[int] | None, list[int]]:

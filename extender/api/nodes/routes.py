@@ -19,8 +19,6 @@ from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.cluster.store import NodeStore
 from extender.kubelet.config import TopologyPolicy
 from extender.kubelet.verdict import Certainty
-from extender.scheduling.records.kubelet_rules import Behaviour
-from extender.scheduling.records.unjudged import Note
 
 NodeName = Annotated[str, Path(description="The node's name in the cluster.", min_length=1, max_length=253)]
 PAGE: Final = 500
@@ -60,8 +58,11 @@ def nodes_router(service: Service) -> APIRouter:
         cluster.expire(now)
 
         def is_wanted(record: NodeRecord) -> bool:
-            return _matches(record, name, certainty, policy) and (
-                not min_free_cpus or _free_cpus(record) >= min_free_cpus
+            return (
+                name in record.name
+                and certainty in (None, record.certainty)
+                and (policy is None or (record.kubelet is not None and record.kubelet.policy is policy))
+                and (not min_free_cpus or _free_cpus(record) >= min_free_cpus)
             )
 
         return Response(await _page(service, now, is_wanted, after, limit), media_type=JSON)
@@ -90,9 +91,11 @@ async def _details(service: Service, name: str, large: ThreadPoolExecutor) -> by
         raise UnknownNodeError(name)
     note = service.judging.unjudged.of(record.node_class.id)
     behaviours = service.audit.behaviours.of(name, record.kubelet)
-    if is_large(record):
-        return await asyncio.get_running_loop().run_in_executor(large, _described, record, now, note, behaviours)
-    return _described(record, now, note, behaviours)
+
+    def described() -> bytes:
+        return msgspec.json.encode(describe(record, now, note, behaviours))
+
+    return await asyncio.get_running_loop().run_in_executor(large, described) if is_large(record) else described()
 
 
 def names_after(cluster: NodeStore, after: str, limit: int) -> tuple[Sequence[str], int]:
@@ -119,16 +122,6 @@ async def _page(service: Service, now: float, is_wanted: Callable[[NodeRecord], 
     following = rest[limit - 1].name if len(rest) > limit else None
     head = b'{"total":%d,"nodes":[' % len(found)
     return head + b",".join(page) + b'],"next":' + msgspec.json.encode(following) + b"}"
-
-
-def _described(record: NodeRecord, now: float, note: Note | None, behaviours: list[Behaviour]) -> bytes:
-    return msgspec.json.encode(describe(record, now, note, behaviours))
-
-
-def _matches(record: NodeRecord, name: str, certainty: Certainty | None, policy: TopologyPolicy | None) -> bool:
-    if name not in record.name or (certainty is not None and record.certainty is not certainty):
-        return False
-    return policy is None or (record.kubelet is not None and record.kubelet.policy is policy)
 
 
 def _free_cpus(record: NodeRecord) -> int:

@@ -1,10 +1,14 @@
-"""Replies of GET /v1/decisions and /v1/pods/UID/decision. The command line reads them without the web framework."""
+"""Replies about decisions and the audit. The command line reads them without the web framework."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from extender.kubelet.verdict import Certainty
+from extender.replay.demands import Breach
+from extender.scheduling.records.predictions import Result
 from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import Verdict
+
+MAX_SHOWN: Final = 1000
 
 
 class DecidedPod(ReplyBody):
@@ -77,3 +81,111 @@ class PodDecision(DecisionSummary):
     """The last calls about one pod, with full details of one node if one was named."""
 
     node: Annotated[DecidedNode | None, about("The node named in the request. Null if none was.")] = None
+
+
+class _PodView(ReplyBody):
+    seconds_ago: float
+    node_name: str
+    namespace: str
+    pod_name: str
+    uid: str
+
+
+class KindView(ReplyBody):
+    """The labels by which predictions are counted."""
+
+    policy: Annotated[str, about("Topology manager policy of the node.")]
+    scope: Annotated[str, about("Topology manager scope of the node.")]
+    version: Annotated[str, about("Minor version of the kubelet whose rules were replayed.")]
+    certainty: Annotated[str, about("Certainty of the prediction.")]
+    result: Annotated[
+        Result,
+        about(
+            "`agreed`; `placement`: admitted, elsewhere on the node; `false_admit`: refused, against the prediction; "
+            "`false_refusal`: the reverse; `other`: refused for a reason other than NUMA; `unsettled`."
+        ),
+    ]
+
+
+class CountView(KindView):
+    """How many predictions of one kind had this result."""
+
+    count: int
+
+
+class DisagreementView(_PodView):
+    """One wrong prediction."""
+
+    kind: KindView
+    predicted: Annotated[str, about("Where the replay placed the pod: CPUs, memory and devices.")]
+    reported: Annotated[str, about("Where the kubelet placed it by its report, or why it refused.")]
+    agrees_with: Annotated[
+        list[str] | None,
+        about("Rules that explain the wrong prediction, such as `distribute_inside_hint`; null: not examined."),
+    ] = None
+
+
+class BehaviourView(ReplyBody):
+    """A kubelet that behaves as if it had a rule that its minor lacks, or lacked a rule that its minor has."""
+
+    node_name: str
+    rule: Annotated[str, about("The rule, as in `NUMA_EXTENDER_KUBELET_SWITCHES`.")]
+    value: Annotated[bool, about("False: the kubelet behaves as without the rule.")]
+    agreeing: Annotated[int, about("Failed predictions that agree if the rule has this value.")]
+    examined: Annotated[int, about("Failed predictions of this kubelet that were examined.")]
+
+
+class AuditedNodeView(ReplyBody):
+    """A node whose kubelet did something other than predicted."""
+
+    name: str
+    disagreements: Annotated[int, about("Wrong predictions among the last results.")]
+    results: Annotated[int, about("Number of these last results.")]
+    distrusted: Annotated[bool, about("True if verdicts only score this node: see `distrust_after`.")]
+
+
+class BrokenDemandView(_PodView):
+    """A pod whose placement breaks the alignment that it demands. The extender does not delete it."""
+
+    demand: Annotated[str, about("In the words of the annotations, such as `single-numa-node`.")]
+    broken: Annotated[
+        Breach,
+        about(
+            "`numa-nodes`, `sockets`: split over several; `remote-memory`: not beside its CPUs, or not pinned; "
+            "`not-placed`: on no particular NUMA nodes."
+        ),
+    ]
+    reported: Annotated[str, about("What the pod holds by its kubelet's report.")]
+
+
+class LeftOutView(ReplyBody):
+    """A node that filter leaves out for the shape of a pod that its kubelet has just refused."""
+
+    node_name: str
+    namespace: str
+    pod_name: Annotated[str, about("The last pod of the shape that was refused.")]
+    reason: Annotated[str, about("The reason in the pod's status, such as `TopologyAffinityError`.")]
+    seconds_left: Annotated[float, about("Seconds until the node is offered again.")]
+
+
+class DemandsView(ReplyBody):
+    """The pods that demand alignment and were bound since this process started."""
+
+    met: int
+    broken: int
+    not_known: Annotated[int, about("Gone before a report showed what they held.")]
+    recent: Annotated[list[BrokenDemandView], about("The last broken ones, newest first.")]
+
+
+class AuditView(ReplyBody):
+    """All predictions whose result became known since this process started."""
+
+    counts: list[CountView]
+    nodes: Annotated[list[AuditedNodeView], about("Worst first.")]
+    recent: Annotated[list[DisagreementView], about("The last disagreements, newest first.")]
+    behaviours: Annotated[
+        list[BehaviourView], about("Kubelets that carry a fix, or lack one, by node.", max_length=MAX_SHOWN)
+    ]
+    demands: Annotated[DemandsView, about("Where pods that demand alignment were placed.")]
+    left_out: Annotated[list[LeftOutView], about("Nodes left out after a refusal, newest first.", max_length=MAX_SHOWN)]
+    pods_in_flight: Annotated[int, about("Pods that are bound and not yet in a report of their node.")]

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from extender.api.records.models import PodDecision
 from extender.app import make_app
-from extender.cli.render import decision_text
+from extender.cli.render import call_lines
 from extender.features.groups.record import FORGET_SECONDS
 from extender.wire.groups import GROUP, SIZE, Group, ObjectKey
 from tests.features.groups.gang_world import GangWorld, member
@@ -252,4 +252,5 @@ def test_a_decision_names_the_only_node_that_was_offered() -> None:
     for node, reason in (("a", ""), ("b", "the place of the pod in its group is on node a")):
         told = client.get(f"/v1/pods/{decision['pod']['uid']}/decision", params={"node": node}).json()["node"]
         assert (told["passed"], told["reason"]) == (not reason, reason)
-    assert "; only a is offered, the place in its group" in str(decision_text(msgspec.convert(decision, PodDecision)))
+    calls = msgspec.convert(decision, PodDecision).calls
+    assert "; only a is offered, the place in its group" in "".join(map(str, map(call_lines, calls)))

@@ -1,7 +1,8 @@
-"""GET /v1/decisions and /v1/pods/UID/decision: why the last scheduling calls gave their answers."""
+"""Why the last scheduling calls gave their answers, and what came of the predictions."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
+from itertools import islice
 from typing import Annotated, Final
 
 import msgspec
@@ -12,11 +13,21 @@ from extender.api.http.problems import replies_with
 from extender.api.http.replies import JSON, json_reply
 from extender.api.questions.routes import PROBLEMS, whole_answer
 from extender.api.records.models import (
+    MAX_SHOWN,
+    AuditedNodeView,
+    AuditView,
+    BehaviourView,
+    BrokenDemandView,
+    CountView,
     DecidedNode,
     DecidedPod,
     DecisionCall,
     DecisionIndex,
     DecisionSummary,
+    DemandsView,
+    DisagreementView,
+    KindView,
+    LeftOutView,
     PodDecision,
     ReasonCount,
     Scored,
@@ -25,20 +36,22 @@ from extender.api.service import Service
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call, certainties
+from extender.scheduling.records.demand_results import DemandResult
 from extender.wire.verdicts import Verdict
 
-MAX_SHOWN: Final = 10
+MAX_EXAMPLES: Final = 10
 _FIRST_POD: Final = {
     "pod": {"operationId": "get_decision", "parameters": {"uid": "$response.body#/decisions/0/pod/uid"}},
 }
 
 
-def decisions_router(service: Service, questions: Questions) -> APIRouter:
-    """GET /v1/decisions, GET /v1/pods/UID/decision."""
-    router = APIRouter(prefix="/v1", tags=["decisions"])
+def records_router(service: Service, questions: Questions) -> APIRouter:
+    """GET /v1/decisions, GET /v1/pods/UID/decision, GET /v1/audit."""
+    router = APIRouter(prefix="/v1")
 
     @router.get(
         "/decisions",
+        tags=["decisions"],
         summary="List the last scheduling calls",
         **replies_with(DecisionIndex, HTTPStatus.UNPROCESSABLE_ENTITY, links=_FIRST_POD),
     )
@@ -51,6 +64,7 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
 
     @router.get(
         "/pods/{uid}/decision",
+        tags=["decisions"],
         summary="Explain which nodes a pod was offered",
         **replies_with(PodDecision, *PROBLEMS),
     )
@@ -72,6 +86,16 @@ def decisions_router(service: Service, questions: Questions) -> APIRouter:
         shown = _summary(calls, service.clock())
         decision = PodDecision(pod=shown.pod, calls=shown.calls, node=candidate)
         return json_reply(decision)
+
+    @router.get(
+        "/audit",
+        tags=["service"],
+        summary="Compare predictions with what the kubelets did",
+        **replies_with(AuditView),
+    )
+    async def get_audit() -> Response:
+        """Counters of predictions, nodes with wrong predictions, and the last wrong predictions."""
+        return json_reply(_audit_view(service))
 
     return router
 
@@ -95,10 +119,12 @@ async def _candidate(calls: Sequence[Call], name: str, questions: Questions, req
     Raises:
         HTTPException: it was no candidate.
     """
-    candidate = _node(calls, name)
-    if candidate is None:
+    call = next((call for call in calls if name in call.names), None)
+    if call is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"{name[:253]!r} was not a candidate of the recorded calls")
-    if (past := _past_call(calls, name)) is not None:
+    candidate, node_class = _node(call, calls, name), call.class_of(name)
+    if node_class is not None and node_class.kubelet is not None and node_class.state is not None:
+        past = PastCall(node_class.kubelet, node_class.state, call.pod)
         answer = await whole_answer(request, questions, Asked(kind=QuestionKind.PAST, past=past))
         candidate.verdict = msgspec.json.decode(answer, type=Verdict)
     return candidate
@@ -116,7 +142,7 @@ def _call(call: Call, now: float) -> DecisionCall:
     count = sum(map(len, refused.values()))
     best: list[tuple[str, int]] = []
     if call.verb == "prioritize":
-        best = sorted(call.scores(), key=lambda entry: (-entry[1], entry[0]))[:MAX_SHOWN]
+        best = sorted(call.scores(), key=lambda entry: (-entry[1], entry[0]))[:MAX_EXAMPLES]
     return DecisionCall(
         verb="prioritize" if call.verb == "prioritize" else "filter",
         seconds_ago=round(max(0.0, now - call.at), 3),
@@ -129,18 +155,15 @@ def _call(call: Call, now: float) -> DecisionCall:
         if call.classes is not None
         else {Certainty.EXACT: call.count},
         reasons=[
-            ReasonCount(reason=why.text, never=why.never, nodes=len(names), examples=sorted(names)[:MAX_SHOWN])
+            ReasonCount(reason=why.text, never=why.never, nodes=len(names), examples=sorted(names)[:MAX_EXAMPLES])
             for why, names in sorted(refused.items(), key=lambda item: -len(item[1]))
         ],
         best=[Scored(node=name, score=score) for name, score in best],
     )
 
 
-def _node(calls: Sequence[Call], name: str) -> DecidedNode | None:
-    """The candidate *name* in the newest call that had it, without the verdict. None if no call did."""
-    call = next((call for call in calls if name in call.names), None)
-    if call is None:
-        return None
+def _node(call: Call, calls: Sequence[Call], name: str) -> DecidedNode:
+    """The candidate *name* in *call*, the newest of *calls* that had it, without the verdict."""
     judgement = call.judgement_of(name)
     scores = {n: s for ranking in calls if ranking.verb == "prioritize" for n, s in ranking.scores()}
     reason = ""
@@ -158,10 +181,34 @@ def _node(calls: Sequence[Call], name: str) -> DecidedNode | None:
     )
 
 
-def _past_call(calls: Sequence[Call], name: str) -> PastCall | None:
-    """The pod and the candidate at the time of the call. None if nothing was replayed."""
-    call = next(call for call in calls if name in call.names)
-    node_class = call.class_of(name)
-    if node_class is None or node_class.kubelet is None or node_class.state is None:
-        return None
-    return PastCall(node_class.kubelet, node_class.state, call.pod)
+def _audit_view(service: Service) -> AuditView:
+    audit, now = service.audit, service.clock()
+    refusals = islice(reversed(service.records.refusals.all(now)), MAX_SHOWN)
+    return AuditView(
+        counts=[CountView.filled(kind, count=count) for kind, count in sorted(audit.counts.items())],
+        nodes=[
+            AuditedNodeView(name=name, disagreements=wrong, results=results, distrusted=audit.is_score_only(name))
+            for name, wrong, results in audit.disagreeing_nodes()
+        ],
+        recent=[
+            DisagreementView.filled(
+                each,
+                seconds_ago=round(now - each.at, 3),
+                kind=KindView.filled(each.kind),
+                agrees_with=None if each.agrees_with is None else list(map(str, each.agrees_with)),
+            )
+            for each in reversed(audit.recent)
+        ],
+        behaviours=[
+            BehaviourView.filled(each, **each.setting._asdict()) for each in islice(service.behaviours(), MAX_SHOWN)
+        ],
+        demands=DemandsView(
+            **{result.value: audit.demands.counts[result] for result in DemandResult},
+            recent=[
+                BrokenDemandView.filled(each, seconds_ago=round(now - each.at, 3), broken=each.broken.breach)
+                for each in reversed(audit.demands.recent)
+            ],
+        ),
+        left_out=[LeftOutView.filled(each, seconds_left=round(each.until - now, 3)) for each in refusals],
+        pods_in_flight=service.known.nodes.pods_in_flight,
+    )
