@@ -14,7 +14,7 @@ Rules of this file
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -182,34 +182,40 @@ class _Judge:
             unmet = refusal_by_demand(shape.pod.demand, kubelet, request, outcomes, each_must=each_must)
             misses = misses_preference(shape.pod.demand, kubelet, request, outcomes)
         is_open = outcomes[0].undecided and not (rejected and merits)
-        found = _Verdicts(
-            certainty=first.certainty,
-            refusal=refusal_of(rejected[0]) if rejected else None,
-            merits=merits,
-            is_open=is_open,
-            trouble=Trouble.STEPS if is_open and budget.is_used_up else None,
-            unmet=unmet,
-            misses=misses,
-        )
-        return self._decided(node_class, kubelet, found)
+        trouble = Trouble.STEPS if is_open and budget.is_used_up else None
+        admitted = Judgement(unmet, first.certainty, min(merits, default=None), trouble, misses=misses)
+        refusal = refusal_of(rejected[0]) if rejected else None
+        return self._decided(node_class, kubelet, refusal, admitted, is_open=is_open)
 
-    def _decided(self, node_class: NodeClass, kubelet: Kubelet, found: "_Verdicts") -> Judgement:
-        """The judgement that follows from the verdicts: how certain they are, and what the settings say of that."""
-        policy = self._policy
+    def _decided(
+        self,
+        node_class: NodeClass,
+        kubelet: Kubelet,
+        refusal: RefusalReason | None,
+        admitted: Judgement,
+        *,
+        is_open: bool,
+    ) -> Judgement:
+        """The judgement that follows from the verdicts: how certain they are, and what the settings say of that.
+
+        *refusal*: why the likeliest state of those that refuse the pod refuses it; None if every state admits it.
+        *admitted*: what the admissions alone say; no state admits the pod if it has no merit. *is_open*: an outcome
+        that was not tried may be another verdict.
+        """
+        policy, trouble = self._policy, admitted.trouble
         is_settled = node_class.complete and not node_class.possible.in_turn
-        certainty = found.certainty if is_settled else Certainty.POSSIBLE
+        certainty = admitted.certainty if is_settled else Certainty.POSSIBLE
         certainty = Certainty.STALE if node_class.stale else certainty
-        is_refused = found.refusal is not None or found.is_open
+        is_refused = refusal is not None or is_open
         is_score_only = kubelet.rules.newer_than_known and policy.newer is Action.PASS
         if is_refused and (node_class.score_only or is_score_only):
-            return Judgement(None, certainty, trouble=found.trouble)
-        is_passing = node_class.possible.changing and not (found.refusal and found.refusal.never)
-        if not found.merits and not found.is_open and not (is_passing and policy.requires_certainty):
-            return Judgement(found.refusal, certainty)
+            return Judgement(None, certainty, trouble=trouble)
+        is_passing = node_class.possible.changing and not (refusal and refusal.never)
+        if admitted.merit is None and not is_open and not (is_passing and policy.requires_certainty):
+            return Judgement(refusal, certainty)
         if (is_refused or not node_class.complete) and policy.requires_certainty:
-            return Judgement(_why_not_certain(node_class.possible), certainty, trouble=found.trouble)
-        merit = min(found.merits, default=None)
-        return Judgement(found.unmet, certainty, merit, found.trouble, misses=found.misses)
+            return Judgement(_why_not_certain(node_class.possible), certainty, trouble=trouble)
+        return admitted._replace(certainty=certainty)
 
 
 def _why_not_certain(possible: PossibleStates) -> RefusalReason:
@@ -232,25 +238,6 @@ def _follows_but_for_merit(shape: PodShape, node_class: NodeClass, judgement: Ju
         return True
     is_admitted = judgement.refusal is None and judgement.merit is not None
     return not shape.has_demand and (is_admitted or judgement.refusal in _WITHOUT_AMOUNTS)
-
-
-class _Verdicts(NamedTuple):
-    """The verdicts on one class.
-
-    `refusal`: why the likeliest state of those that refuse the pod refuses it; None if every state admits it.
-
-    `merits`: one for each admission. `is_open`: an outcome that was not tried may be another verdict. `unmet`: the
-    refusal by the pod's demand for alignment if the kubelet admits the pod. `misses`: an outcome is not what the pod
-    prefers.
-    """
-
-    certainty: Certainty
-    refusal: RefusalReason | None
-    merits: Sequence[int]
-    is_open: bool = False
-    trouble: Trouble | None = None
-    unmet: RefusalReason | None = None
-    misses: bool = False
 
 
 def _with_demand(shape: PodShape, node_class: NodeClass, judgement: Judgement) -> Judgement:
