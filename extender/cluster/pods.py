@@ -16,7 +16,7 @@ Rules of this file
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from math import inf
 from types import MappingProxyType
@@ -49,18 +49,6 @@ class Nomination:
         return self.priority > priority or (self.priority == priority and self.since < since)
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedVictims:
-    """The reply to a preempt call: UIDs by node. The scheduler chooses one of the nodes."""
-
-    at: float = -inf
-    by_node: Mapping[str, Collection[str]] = field(default_factory=dict)
-
-    def on(self, node_name: str, now: float) -> frozenset[str]:
-        """The victims on the node; empty when `DELETE_SECONDS` have passed."""
-        return frozenset(self.by_node.get(node_name, ())) if now - self.at < DELETE_SECONDS else frozenset()
-
-
 OFFER_SECONDS: Final = 2.0
 """A pod that was offered nodes and is not bound within this time is assumed unschedulable."""
 SEEN_SECONDS: Final = 900.0
@@ -74,18 +62,18 @@ POD_BYTES: Final = 4000
 """More than `Pod.weight_bytes` of a usual pod."""
 MAX_BYTES: Final = 24 << 20
 """The size of all records together, whatever their number. A usual pod counts with the size of its record only."""
-_NO_VICTIMS: Final = ProposedVictims()
 
 
 class KnownPod(NamedTuple):
     """The record of one pod. Times are seconds of the caller's clock; -inf or inf: never, or no longer valid.
 
     `pod`, `priority`: as a filter or preempt call described it last. `bound_to`: the node to which it is bound.
-    `in_doubt_on`: the node of a binding whose outcome is unknown. `offered_at`: a filter call found nodes, and others
-    wait for the pod. `refused_at`: a filter call refused all nodes, at least one of them only for now. `deferred_from`:
-    when bind deferred the pod last, by node. `exits_matter_since`: when bind deferred it first because the exit of
-    another pod would matter. `group`: the key of its group, as of its last filter call. `changed_at`: when a call named
-    it last.
+    `in_doubt_on`: the node of a binding whose outcome is unknown. `victims`: the reply to a preempt call at
+    `victims_at`, UIDs by node; the scheduler chooses one of the nodes. `offered_at`: a filter call found nodes, and
+    others wait for the pod. `refused_at`: a filter call refused all nodes, at least one of them only for now.
+    `deferred_from`: when bind deferred the pod last, by node. `exits_matter_since`: when bind deferred it first because
+    the exit of another pod would matter. `group`: the key of its group, as of its last filter call. `changed_at`: when
+    a call named it last.
     """
 
     uid: str
@@ -94,7 +82,8 @@ class KnownPod(NamedTuple):
     bound_to: str | None = None
     in_doubt_on: str | None = None
     nomination: Nomination | None = None
-    victims: ProposedVictims = _NO_VICTIMS
+    victims: Mapping[str, Collection[str]] = MappingProxyType({})
+    victims_at: float = -inf
     offered_at: float = -inf
     refused_at: float = -inf
     deferred_from: Mapping[str, float] = MappingProxyType({})
@@ -106,10 +95,14 @@ class KnownPod(NamedTuple):
         """The nomination of the pod, if it is valid."""
         return self.nomination if self.nomination is not None and now < self.nomination.until else None
 
+    def victims_on(self, node_name: str, now: float) -> frozenset[str]:
+        """The victims on the node; empty when `DELETE_SECONDS` have passed."""
+        return frozenset(self.victims.get(node_name, ())) if now - self.victims_at < DELETE_SECONDS else frozenset()
+
     @property
     def weight(self) -> tuple[str, int]:
         """Who holds the record, by namespace, and about how many bytes it takes."""
-        parts = len(self.deferred_from) + sum(map(len, self.victims.by_node.values()))
+        parts = len(self.deferred_from) + sum(map(len, self.victims.values()))
         own = 500 + 100 * parts
         return ("", own) if self.pod is None else (self.pod.namespace, own + max(0, self.pod.weight_bytes - POD_BYTES))
 
@@ -195,7 +188,7 @@ class PodRegistry:
 
     def propose(self, uid: str, victims: Mapping[str, Collection[str]], now: float) -> None:
         """A preempt call was answered with these victims (UIDs) by node."""
-        self._change(uid, now, victims=ProposedVictims(now, victims))
+        self._change(uid, now, victims=victims, victims_at=now)
 
     def answer(self, pod: Pod, now: float, *, offered: bool = False, refused: bool = False) -> None:
         """Record the result of a filter call; see `KnownPod`."""

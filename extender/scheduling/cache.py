@@ -90,7 +90,8 @@ class NodeAnswers:
     """The judgements of the nodes of one request.
 
     `names`: those of the request; all else is in their order. `classes`: those that were judged. `codes`: each node's
-    judgement, as a position in `kinds`. `version`: that of the index of all classes when the request came.
+    judgement, as a position in `kinds`. `version`: that of the index of all classes when the request came. `entry`:
+    what is kept of the pod's shape.
     """
 
     names: Sequence[str]
@@ -98,6 +99,7 @@ class NodeAnswers:
     codes: Int64s
     kinds: Kinds
     version: int
+    entry: "ShapeJudgements"
 
     def names_at(self, positions: Int64s) -> list[str]:
         """The names of nodes by their positions."""

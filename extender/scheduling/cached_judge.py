@@ -196,7 +196,7 @@ class CachedJudge:
             codes[missing] = entry.codes_of(ids[missing], kinds)
             for position in np.flatnonzero(codes == UNJUDGED).tolist():
                 codes[position] = kinds.code(late[int(ids[position])])
-        return NodeAnswers(names=names, classes=classes, codes=codes, kinds=kinds, version=version)
+        return NodeAnswers(names=names, classes=classes, codes=codes, kinds=kinds, version=version, entry=entry)
 
     async def _judge_alike(
         self, entry: ShapeJudgements, classes: Classes, slots: Int64s, deadline: float | None

@@ -27,7 +27,7 @@ from extender.cluster.pods import KnownPod
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.binder import BindOutcome, NotBound
-from extender.scheduling.cache import NodeAnswers, ShapeJudgements
+from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.scheduler import SchedulerArgs
@@ -159,15 +159,6 @@ class FilterCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreCall:
-    """A prioritize call about nodes that were judged. `entry`: the judgements of the pod's shape."""
-
-    args: SchedulerArgs
-    entry: ShapeJudgements
-    answers: NodeAnswers
-
-
-@dataclass(frozen=True, slots=True)
 class BindCall:
     """One attempt to bind a pod. `known`: the record of the pod when the attempt began."""
 
@@ -195,7 +186,9 @@ class Objector:
         """The result without the nodes that the feature objects to."""
         return filtered
 
-    async def score(self, _call: ScoreCall, _scores: NDArray[np.uint8], /) -> NDArray[np.uint8] | None:
+    async def score(
+        self, _args: SchedulerArgs, _answers: NodeAnswers, _scores: NDArray[np.uint8], /
+    ) -> NDArray[np.uint8] | None:
         """The scores in place of these, in the order of the candidates, 0 to 10; None: they stay."""
         return None
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.scheduling.objections import ScoreCall
 from extender.scheduling.records.decisions import call_about
 from extender.scheduling.scoring import MAX_SCORE, scale_of, score_of_one
 from extender.scheduling.shared import SharedParts
@@ -37,9 +36,8 @@ class Prioritize:
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._seconds)
         call = call_about("prioritize", args, answers, now)
         scores = answers.kinds.scores_of(answers.codes, scale_of, score_of_one)
-        scoring = ScoreCall(args, entry, answers)
         for objector in self._objectors:
-            if (given := await objector.score(scoring, scores)) is not None:
+            if (given := await objector.score(args, answers, scores)) is not None:
                 call, scores = replace(call, given=given.tobytes()), given
         self._decisions.note(call)
         return scores

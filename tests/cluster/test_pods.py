@@ -105,11 +105,11 @@ def test_a_nomination_goes_before_lower_priorities_and_later_equals(
 def test_proposed_victims_count_for_a_while() -> None:
     pods = _nominated()
     pods.propose(POD.uid, {"n": ("v",)}, 100.0)
-    victims = pods.get(POD.uid).victims
+    known = pods.get(POD.uid)
 
-    assert victims.on("n", 100.0) == {"v"}
-    assert victims.on("m", 100.0) == frozenset()
-    assert victims.on("n", 100.0 + DELETE_SECONDS) == frozenset()
+    assert known.victims_on("n", 100.0) == {"v"}
+    assert known.victims_on("m", 100.0) == frozenset()
+    assert known.victims_on("n", 100.0 + DELETE_SECONDS) == frozenset()
 
 
 def test_refused_pods_are_listed_with_the_last_call_first_and_expire() -> None:

@@ -158,7 +158,10 @@ def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
     judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
     kinds = Kinds()
     codes = np.array([kinds.code(judgements[each.id]) for each in classes])
-    answers = NodeAnswers(names=names, classes=np.array(classes, np.object_), codes=codes, kinds=kinds, version=1)
+    entry = JudgementCache(1).entry(shape.pod)
+    answers = NodeAnswers(
+        names=names, classes=np.array(classes, np.object_), codes=codes, kinds=kinds, version=1, entry=entry
+    )
 
     filtered = filtered_by_judgements(answers)
 

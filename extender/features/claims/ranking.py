@@ -28,11 +28,12 @@ from extender.questions.claim_alignment import (
 )
 from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, LookUp
 from extender.replay.pod import Pod
-from extender.scheduling.cache import ShapeJudgements
+from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.effects import Offload
 from extender.scheduling.judgement import PodShape
-from extender.scheduling.objections import Objector, ScoreCall
+from extender.scheduling.objections import Objector
 from extender.scheduling.replays import SHARES, time_limit
+from extender.wire.scheduler import SchedulerArgs
 
 MAX_RANKED: Final = 10_000
 RANKING_SECONDS: Final = 1.0
@@ -58,13 +59,15 @@ class ClaimRanking(Objector):
         self._forecasts, self._look_up = forecasts, look_up
         self._known: BoundedMap[ShapeJudgements, dict[int, Places]] = BoundedMap(MAX_SHAPES)
 
-    async def score(self, call: ScoreCall, scores: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    async def score(
+        self, args: SchedulerArgs, answers: NodeAnswers, scores: NDArray[np.uint8]
+    ) -> NDArray[np.uint8] | None:
         """The scores in bands; see `claim_alignment`."""
-        pod, answers = call.args.pod, call.answers
+        pod = args.pod
         if not pod.has_claims:
             return None
         classes: Sequence[NodeClass] = answers.classes.tolist()
-        alignments = await self._alignments(pod, call.entry, answers.names, classes)
+        alignments = await self._alignments(pod, answers.entry, answers.names, classes)
         ranked = np.array([can_be_ranked(each) for each in answers.kinds.judgements], np.bool_)
         return ranked_by_claims(scores, alignments, ranked[answers.codes])
 

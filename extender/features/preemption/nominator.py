@@ -126,6 +126,6 @@ class Nominator(Objector):
             return None
         leaving = set(self._cluster.pods_of(node_name).may_be_gone(now))
         for nomination in nominations:
-            leaving |= self._pods.get(nomination.pod.uid).victims.on(node_name, now)
+            leaving |= self._pods.get(nomination.pod.uid).victims_on(node_name, now)
         held = {uid for state in record.states for uid in state.pod_uids}
         return NominatedNode(node_class=record.node_class, possible=record.possible, leaving=leaving & held)

@@ -31,6 +31,7 @@ from extender.questions.shapes import DeclaredShape
 from extender.replay.alignment import Alignment
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound, PodBound
+from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests
@@ -39,11 +40,11 @@ from extender.scheduling.objections import (
     FilterCall,
     Filtered,
     Objector,
-    ScoreCall,
     avoid,
 )
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.placement_rules import PlacementRules
+from extender.wire.scheduler import SchedulerArgs
 from extender.wire.workloads import PodWorkload
 
 MAX_NODES: Final = 64
@@ -95,9 +96,10 @@ class ShapeObjector(Objector):
             self._excused[uid] = None
         return after
 
-    async def score(self, call: ScoreCall, scores: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    async def score(
+        self, args: SchedulerArgs, _answers: NodeAnswers, scores: NDArray[np.uint8]
+    ) -> NDArray[np.uint8] | None:
         """The scores with 0 for nodes that have the last room of a shape, if another node has more."""
-        args = call.args
         losing = await self._losing(args.pod, self._tight(args.pod, args.priority, args.names, hard_only=False))
         if not losing:
             return None
