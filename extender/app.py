@@ -29,8 +29,7 @@ from extender.api.scheduler import SchedulerEndpoints, scheduler_router
 from extender.api.service import LateNodeContext, Service
 from extender.api.short_way import ShortWay
 from extender.cluster.events import SettledPod
-from extender.cluster.liveness import Restarts
-from extender.cluster.node import NodeRecord
+from extender.cluster.node import NodeRecord, Restarts
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.pods import NamespaceDemands, PodRegistry
 from extender.cluster.store import NodeStore

@@ -26,7 +26,6 @@ from typing import Final
 
 from extender.cluster.admission_order import predecessors
 from extender.cluster.ledger import NO_PODS, Admit, BindingState, Ledger, Release, left_before
-from extender.cluster.reported_pod import gives_back
 from extender.cluster.steps import (
     LAST_STEPS,
     MAX_IN_FLIGHT,
@@ -351,3 +350,9 @@ def _combinations(uids: Sequence[str]) -> Iterator[Sequence[str]]:
     """The sets of candidates that can have changed together, without the empty set."""
     for count in range(1, len(uids) + 1):
         yield from combinations(uids, count)
+
+
+def gives_back(state: ManagerState, request: PodRequest) -> bool:
+    """Whether init containers of the pod have memory that is released when the next one starts."""
+    held = state.memory.entries.get(request.uid)
+    return held is not None and any(c.reusable and c.name in held for c in request.containers[:-1])

@@ -17,12 +17,14 @@ from typing import Final
 from extender.cluster.class_index import ClassIndex, FiledNodes, NodeView
 from extender.cluster.events import PodAssumed, PodEvent, SettledPod, Watching, ignore
 from extender.cluster.ledger import NO_PODS
-from extender.cluster.liveness import Deadlines, NodeObjects, Restarts
 from extender.cluster.node import (
     ClusterFullError,
+    Deadlines,
+    NodeObjects,
     NodeRecord,
     Observation,
     OutdatedError,
+    Restarts,
     UnknownNodeError,
     past_boots_after,
 )
@@ -253,7 +255,7 @@ class NodeStore:
         return lambda: name in self.score_only or projection.is_safe(at_risk)
 
     def starting(self, now: float) -> Collection[str]:
-        """Nodes whose kubelets are stopped or have just started; see `liveness`."""
+        """Nodes whose kubelets are stopped or have just started; see `Restarts`."""
         return self._restarts.names(now, lambda name, started_at: self.pods_of(name).lacks_pods(started_at))
 
     def set_existing(self, names: Iterable[str], now: float) -> None:

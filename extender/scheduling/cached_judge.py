@@ -155,6 +155,8 @@ class CachedJudge:
         """
         await self.answer(entry, classes, deadline, is_any_feasible=is_any_feasible)
         left = entry.missing(classes)
+        if not left:
+            return {}
         unheard = [each for each in left if each.id not in entry.shares]
         if self._late_nodes is LateNodes.PASS and not entry.shape.pod.demand.is_required:
             return {each.id: NOT_JUDGED for each in left}
