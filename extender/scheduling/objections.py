@@ -34,6 +34,8 @@ from extender.wire.scheduler import SchedulerArgs
 
 PASSED: Final = "passed"
 """The label of feasible nodes in counts. Refused nodes are counted by the text of their reason."""
+Scores = NDArray[np.uint8]
+"""The score of each candidate, 0 to 10."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,9 +188,7 @@ class Objector:
         """The result without the nodes that the feature objects to."""
         return filtered
 
-    async def score(
-        self, _args: SchedulerArgs, _answers: NodeAnswers, _scores: NDArray[np.uint8], /
-    ) -> NDArray[np.uint8] | None:
+    async def score(self, _args: SchedulerArgs, _answers: NodeAnswers, _scores: Scores, /) -> Scores | None:
         """The scores in place of these, in the order of the candidates, 0 to 10; None: they stay."""
         return None
 

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
@@ -31,7 +30,7 @@ from extender.replay.pod import Pod
 from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.effects import Offload
 from extender.scheduling.judgement import PodShape
-from extender.scheduling.objections import Objector
+from extender.scheduling.objections import Objector, Scores
 from extender.scheduling.replays import SHARES, time_limit
 from extender.wire.scheduler import SchedulerArgs
 
@@ -59,9 +58,7 @@ class ClaimRanking(Objector):
         self._forecasts, self._look_up = forecasts, look_up
         self._known: BoundedMap[ShapeJudgements, dict[int, Places]] = BoundedMap(MAX_SHAPES)
 
-    async def score(
-        self, args: SchedulerArgs, answers: NodeAnswers, scores: NDArray[np.uint8]
-    ) -> NDArray[np.uint8] | None:
+    async def score(self, args: SchedulerArgs, answers: NodeAnswers, scores: Scores) -> Scores | None:
         """The scores in bands; see `claim_alignment`."""
         pod = args.pod
         if not pod.has_claims:

@@ -19,7 +19,6 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from extender.api.service import Service
 from extender.bounded import BoundedMap
@@ -40,6 +39,7 @@ from extender.scheduling.objections import (
     FilterCall,
     Filtered,
     Objector,
+    Scores,
     avoid,
 )
 from extender.scheduling.reasons import RefusalReason
@@ -96,9 +96,7 @@ class ShapeObjector(Objector):
             self._excused[uid] = None
         return after
 
-    async def score(
-        self, args: SchedulerArgs, _answers: NodeAnswers, scores: NDArray[np.uint8]
-    ) -> NDArray[np.uint8] | None:
+    async def score(self, args: SchedulerArgs, _answers: NodeAnswers, scores: Scores) -> Scores | None:
         """The scores with 0 for nodes that have the last room of a shape, if another node has more."""
         losing = await self._losing(args.pod, self._tight(args.pod, args.priority, args.names, hard_only=False))
         if not losing:
