@@ -106,7 +106,7 @@ def _difference(scenario: str, path: str, recorded: object, replayed: object) ->
 
 def _evaluated(case: CelCase) -> str:
     try:
-        compiled = selector(case.expression, case.with_lists)
+        compiled = selector(case.expression, with_lists=case.with_lists)
         holds = compiled.holds(case.driver, case.device, Budget(_MAX_STEPS), with_lists=case.with_lists)
     except CelCompileError:
         return "compile-error"

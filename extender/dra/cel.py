@@ -56,12 +56,10 @@ from extender.dra.errors import CelCompileError, CelError, NotReplayedError
 from extender.dra.objects import SliceDevice
 from extender.dra.pools import PooledDevice
 from extender.dra.quantity import Quantity
-from extender.kubelet.budget import Budget, remembered
+from extender.kubelet.budget import Budget
 from extender.kubelet.errors import BudgetError
 
 MAX_STEPS: Final = 20_000
-SMALL: Final = 512
-"""Characters of a short expression. A compiled one can take 160 bytes a character, so few long ones are kept."""
 MAX_TREE: Final = 80
 """Levels of an expression: each takes up to three of Python's calls."""
 
@@ -116,8 +114,8 @@ class Selector(NamedTuple):
         return found
 
 
-@remembered(256, 16, lambda expression, *_: len(expression) > SMALL)
-def selector(expression: str, with_lists: bool = False) -> Selector:  # noqa: FBT001, FBT002 - part of the key
+@lru_cache(maxsize=64)  # a compiled one can take 600 kB
+def selector(expression: str, *, with_lists: bool = False) -> Selector:
     """Compile an expression. *with_lists*: DRAListTypeAttributes is on.
 
     Raises:
@@ -135,7 +133,7 @@ def selector(expression: str, with_lists: bool = False) -> Selector:  # noqa: FB
 
 def match(expression: str, candidate: PooledDevice, budget: Budget, *, with_lists: bool = False) -> bool:
     """Whether the expression holds for the device. Raises as `selector` and `Selector.holds`."""
-    compiled = selector(expression, with_lists)
+    compiled = selector(expression, with_lists=with_lists)
     return compiled.holds(candidate.id[0], candidate.device, budget, with_lists=with_lists)
 
 
