@@ -13,7 +13,7 @@ Rules of this file
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 from weakref import ref
 
 from extender.cluster.free_table import NO_PLACE, FreeTable
@@ -173,43 +173,37 @@ class ClassTable:
     ) -> NodeClass:
         """The class of a node with these properties, for one more node. Pair each call with a `drop`."""
         if kubelet is None or not possible.states:
-            return UNKNOWN if counts is None else self._hold_counts(counts, stale=stale)
+            return UNKNOWN if counts is None else self._one_more((counts, stale), counts=counts, stale=stale)
         shared = kubelet if id(kubelet) in self._uses else self._kubelets.setdefault(kubelet.identity, kubelet)
-        key = (id(shared), possible.key, hidden, stale, score_only, pools)
+        return self._one_more(
+            (id(shared), possible.key, hidden, stale, score_only, pools),
+            kubelet=shared,
+            possible=possible,
+            hidden=hidden,
+            stale=stale,
+            score_only=score_only,
+            pools=pools,
+        )
+
+    def _one_more(self, key: object, **properties: Any) -> NodeClass:
+        """The class with these properties, for one more node. *key*: equal for equal properties."""
         found = self._classes.get(key)
         if found is None:
             self._last_id += 1
-            found = NodeClass(
-                id=self._last_id,
-                kubelet=shared,
-                possible=possible,
-                hidden=hidden,
-                stale=stale,
-                score_only=score_only,
-                pools=pools,
-            )
-            self._add(key, found, kubelet.rules)
-            self._uses[id(shared)] += 1
+            found = self._classes[key] = NodeClass(id=self._last_id, **properties)
+            self._keys[found], self._holders[found] = key, 0
+            self._add(found)
         self._holders[found] += 1
         return found
 
-    def _hold_counts(self, counts: Counts, *, stale: bool) -> NodeClass:
-        key = (counts, stale)
-        found = self._classes.get(key)
-        if found is None:
-            self._last_id += 1
-            found = NodeClass(id=self._last_id, stale=stale, counts=counts)
-            self._add(key, found, counts.rules)
-        self._holders[found] += 1
-        return found
-
-    def _add(self, key: object, node_class: NodeClass, rules: Rules) -> None:
-        self._classes[key] = node_class
-        self._keys[node_class] = key
-        self._holders[node_class] = 0
+    def _add(self, node_class: NodeClass) -> None:
+        """Count a new class, and add it to the table of free amounts."""
+        kubelet, possible, rules = node_class.kubelet, node_class.possible, node_class.rules
+        assert rules is not None
         self._nri_count += node_class.has_nri
         self._rules[rules] += 1
-        kubelet, possible = node_class.kubelet, node_class.possible
+        if kubelet is not None:
+            self._uses[id(kubelet)] += 1
         if kubelet is not None and not node_class.has_nri:
             amounts = [FreeAmounts.of(kubelet, state) for state in possible.states]
             doubts = possible.complete, possible.contradictory, possible.changing

@@ -132,13 +132,6 @@ class NodeAmounts(Protocol):
         """What all pods of the node that are not finished request together."""
 
 
-class FinishedRequests(Protocol):
-    """Knows the requests of finished pods, which a kubelet may still count."""
-
-    def __call__(self, name: str, uids: Collection[str], /) -> Mapping[str, int]:
-        """The sum over those of *uids* that have finished on the node, thousandths."""
-
-
 class TotalsFit(Enum):
     """Whether the totals suffice."""
 
@@ -168,7 +161,8 @@ class _Shortage(NamedTuple):
 class NodeTotals:
     """Compares pods with the totals of nodes. *amounts_of*: what is known of a node, by name.
 
-    `requested_milli` of a node must be the same object as long as none of its pods changes.
+    `requested_milli` of a node must be the same object as long as none of its pods changes. *finished*: the requests of
+    those of some pods, by UID, that have finished on the node; its kubelet may still count them.
     """
 
     def __init__(
@@ -176,7 +170,7 @@ class NodeTotals:
         cluster: NodeStore,
         pods: PodRegistry,
         amounts_of: Callable[[str], NodeAmounts],
-        finished: FinishedRequests,
+        finished: Callable[[str, Collection[str]], Mapping[str, int]],
     ) -> None:
         self._cluster, self._pods, self._amounts_of, self._finished = cluster, pods, amounts_of, finished
         self._shortages: Final = BoundedMap[str, _Shortage](MAX_SHORTAGES)
