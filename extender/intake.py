@@ -62,34 +62,36 @@ def report_facts(report: ReadReport) -> Mapping[str, object]:
 
     `resource_policy`: the name of the NRI policy; None if the node has none, or it is not known.
     """
+    facts = report.facts
     return PackedFacts(
         {
-            "kubelet_version": report.kubelet_version and intern(report.kubelet_version),
+            "kubelet_version": facts.kubelet_version and intern(facts.kubelet_version),
             "resource_policy": None if report.nri is None else intern(report.nri.policy),
-            "pod_count": None if report.pods is None else len(report.pods),
+            "pod_count": None if facts.pods is None else len(facts.pods),
             "problems": msgspec.to_builtins(list(report.problems)),
         },
-        _ENCODER.encode(report.pods),
-        _ENCODER.encode(report.zones),
+        _ENCODER.encode(facts.pods),
+        _ENCODER.encode(facts.zones),
     )
 
 
 def observation_of(report: ReadReport, body: bytes) -> Observation:
     """The observation in a report. *body*: the JSON that the report was read from."""
+    facts = report.facts
     holders = NO_PODS if report.state is None else report.state.pod_uids
     same = {uid: uid for uid in holders}  # equal UIDs are one object
-    pods = [(same.get(pod.uid, pod.uid), pod) for pod in report.pods or () if pod.uid is not None]
+    pods = [(same.get(pod.uid, pod.uid), pod) for pod in facts.pods or () if pod.uid is not None]
     listed = frozenset(uid for uid, pod in pods if pod.counted or (pod.counted is None and pod.containers))
     left = report.not_counted
-    is_whole = report.pods is not None and len(pods) == len(report.pods) and not report.is_starting
-    served = report.podresources
-    pod_uids = None if report.pods is None else frozenset(uid for uid, _ in pods)
+    is_whole = facts.pods is not None and len(pods) == len(facts.pods) and not report.is_starting
+    served = facts.podresources
+    pod_uids = None if facts.pods is None else frozenset(uid for uid, _ in pods)
     return Observation(
-        node_name=report.node_name,
-        boot_id=intern(report.boot_id),
-        sequence=report.sequence,
+        node_name=facts.node_name,
+        boot_id=intern(facts.boot_id),
+        sequence=facts.sequence,
         digest=hashlib.sha256(body).hexdigest(),
-        observed_at=report.observed_at,
+        observed_at=facts.observed_at,
         kubelet=report.kubelet,
         state=report.state,
         hidden=report.hidden,
@@ -100,7 +102,7 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
         unlisted=(is_whole and holders - listed - left) or NO_PODS,
         version_from_node=report.version_from_node,
         kubelet_listens=served.available if served else None,
-        kubelet_seconds=max(0.0, report.observed_at - served.since) if served else None,
+        kubelet_seconds=max(0.0, facts.observed_at - served.since) if served else None,
         kubelet_digest=report.kubelet_digest,
         nri_config=None if report.nri is None else report.nri.config,
         facts=report_facts(report),

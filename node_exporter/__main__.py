@@ -20,15 +20,13 @@ import orjson
 from node_exporter import service
 from node_exporter.agent import Cadence, next_sequence
 from node_exporter.bounded_http import Connection, CredentialFiles
-from node_exporter.kubelet_api import kubelet_at
-from node_exporter.logs import set_up_logging
 from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.nri_policy import config_from_api, config_from_file
-from node_exporter.sinks import Sink
-from node_exporter.sinks.dry import DrySink
+from node_exporter.podresources import kubelet_at
+from node_exporter.sinks import DrySink, Sink
 from node_exporter.sinks.http import HttpSink
 from node_exporter.sinks.nrt import MAX_ANSWER_BYTES, NrtSink
-from node_exporter.visible import VisibleGroup
+from node_exporter.visible import VisibleGroup, set_up_logging
 
 LOG = logging.getLogger(__name__)
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]

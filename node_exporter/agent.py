@@ -146,11 +146,14 @@ class Agent:
             content = self._look(is_tick=is_tick)
         self._last_look = time.monotonic()
         self._metrics.count_problems(content)
-        if self._held is None or not _is_same(content, self._held.report):
+        held = self._held
+        if held is None or held.report != replace(
+            content, sequence=held.report.sequence, observed_at=held.report.observed_at
+        ):
             return self._send_report(content)
         if not is_tick:
             return Reply(outcome=Delivery.ACCEPTED)
-        reply = self._send_heartbeat(self._held)
+        reply = self._send_heartbeat(held)
         if reply.outcome is Delivery.WANTS_REPORT:
             LOG.info("the receiver requests the full report detail=%r", reply.detail)
             self._held = None
@@ -228,10 +231,6 @@ class _Failures:
         if level == logging.WARNING:
             self._logged, self._logged_at = what, now
         LOG.log(level, "publishing failed outcome=%s detail=%r failures=%d", *(what[0].value, what[1], self._count))
-
-
-def _is_same(content: NodeReport, held: NodeReport) -> bool:
-    return replace(content, sequence=held.sequence, observed_at=held.observed_at) == held
 
 
 def next_sequence(last: int) -> int:

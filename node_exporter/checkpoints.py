@@ -1,7 +1,7 @@
 """Reads the kubelet's state files, and detects changes that the kubelet has not finished.
 
 Rules of this file
-- Documents are passed on as a kubelet restores them: those of 1.37 as the content of their `data` (`state_document`),
+- Documents are passed on as a kubelet restores them: those of 1.37 as the content of their `data`,
   older ones unchanged. The device manager's document is passed on without `AllocResp` (environment and mounts of
   containers), which admission does not need and which should not leave the node.
 - The kubelet writes each file by a rename, so a document is always complete. But one allocation is several writes.
@@ -12,8 +12,16 @@ Rules of this file
   Verified against every state file of the recorded scenarios, 1.27 to 1.36. With PodLevelResourceManagers (1.36) the
   structure has one more field, which is printed even if it is empty. A document without pod entries may be of either
   form. The device manager's checkpoint is not covered, because there is no recorded example of its printed form.
+- Up to 1.36 the document itself is restored. From 1.37 on a file contains the state twice: in the old members, for an
+  older kubelet, and as a JSON text in `data`, with `dataChecksum`. A kubelet of 1.37 restores `data` alone, and only
+  `data` has the entries of pods (`podEntries`, gate PodLevelResourceManagers). The extender uses `effective_document`
+  as well, so that both read the same state.
+
+Mirrors: kubelet `cm/cpumanager/state/checkpoint.go` and `cm/memorymanager/state/checkpoint.go` of 1.37, and
+`restoreState` in `state_checkpoint.go` beside each.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +30,59 @@ from typing import Any
 from node_exporter.cpu_lists import count_named, parse_cpu_list
 from node_exporter.files import describe, is_directory, parse_json, read_file
 from node_exporter.report import JsonObject, KubeletState, Problem
-from node_exporter.state_document import edited_by_hand, effective_document, fnv32a
+
+FNV_OFFSET = 0x811C9DC5
+FNV_PRIME = 0x01000193
+
+
+class StateDocumentError(ValueError):
+    """A kubelet refuses to start with this file. The message gives the reason."""
+
+
+def fnv32a(content: bytes) -> int:
+    """The 32-bit FNV-1a hash."""
+    value = FNV_OFFSET
+    for byte in content:
+        value = ((value ^ byte) * FNV_PRIME) & 0xFFFFFFFF
+    return value
+
+
+def has_data(document: JsonObject) -> bool:
+    """Whether the document has the form of 1.37, in which `data` is the state."""
+    return bool(document.get("data") or document.get("dataChecksum"))
+
+
+def effective_document(document: JsonObject) -> JsonObject:
+    """The state that a kubelet restores: the decoded `data`, or the document itself if it has none.
+
+    Raises:
+        StateDocumentError: `data` and `dataChecksum` do not agree, or `data` is not a JSON object in a string.
+    """
+    if not has_data(document):
+        return document
+    data, written = document.get("data"), document.get("dataChecksum", 0)
+    if not isinstance(data, str) or not data:
+        raise StateDocumentError("it has a dataChecksum, but no data")
+    try:
+        computed = fnv32a(b"(string)" + data.encode())
+        inner = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StateDocumentError(f"data is not JSON: {str(error)[:200]}") from None
+    if written != computed:
+        raise StateDocumentError(f"dataChecksum is {str(written)[:40]}, data has {computed}")
+    if not isinstance(inner, dict):
+        raise StateDocumentError("data is not a JSON object")
+    return inner
+
+
+def edited_by_hand(document: JsonObject) -> bool:
+    """Whether the two copies in a document of 1.37 differ. A kubelet writes both in one step."""
+    if not has_data(document):
+        return False
+    inner = {key: value for key, value in effective_document(document).items() if key != "podEntries"}
+    outer = {key: value for key, value in document.items() if key not in {"checksum", "data", "dataChecksum"}}
+    return inner != outer
+
 
 SOURCE = "kubelet state"
 CPU_FILE = "cpu_manager_state"

@@ -37,9 +37,16 @@ from node_exporter.files import (
     parse_yaml,
     read_file,
 )
-from node_exporter.nri_grants import POLICY, STATE_FILE, OtherPolicyError, StateFile, read_state_file
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
-from node_exporter.nri_plugin import DOUBTED_SECONDS, PluginWatch
+from node_exporter.nri_plugin import (
+    DOUBTED_SECONDS,
+    POLICY,
+    STATE_FILE,
+    OtherPolicyError,
+    PluginWatch,
+    StateFile,
+    read_state_file,
+)
 from node_exporter.report import JsonObject, Problem, ReportedNriMachine, ReportedNriPolicy
 
 SOURCE: Final = "nri"

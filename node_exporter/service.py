@@ -10,9 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from node_exporter.agent import Agent, Cadence
-from node_exporter.metrics import ExporterMetrics
+from node_exporter.metrics import ExporterMetrics, OpsServer
 from node_exporter.node import SOCKET, NodeReader, NodeSettings
-from node_exporter.ops import OpsServer
 from node_exporter.sinks import Delivery, Sink
 from node_exporter.watch import KubeletWatcher, StateWatcher
 

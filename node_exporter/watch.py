@@ -18,7 +18,7 @@ from pathlib import Path
 from watchfiles import Change, watch
 
 from node_exporter.files import describe, identity
-from node_exporter.nri_grants import STATE_FILE
+from node_exporter.nri_plugin import STATE_FILE
 
 LOG = logging.getLogger(__name__)
 

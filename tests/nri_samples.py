@@ -14,10 +14,9 @@ from extender.kubelet.sets import format_list, iter_bits
 from extender.nri.state import NriState
 from extender.replay.nri_pod import nri_pod
 from extender.samples.machines import Hardware
-from extender.wire.nri_nodes import policy_and_grants
-from extender.wire.nri_reports import nri_facts
+from extender.wire.nri_reports import nri_facts, nri_policy, nri_state
 from extender.wire.pods import pod_from_json
-from node_exporter.nri_grants import read_state_file
+from node_exporter.nri_plugin import read_state_file
 from node_exporter.report import ReportedNriMachine, ReportedNriNode, ReportedNriPolicy
 from tests.node_exporter.nri_trees import write_state_file
 from tests.nri_states import IN_MEMORY, state_file_of
@@ -55,7 +54,8 @@ def nri_report(
         config_status="Success",
         grants=(),
     )
-    _, state = policy_and_grants(nri_facts(section), None)
+    facts = nri_facts(section)
+    state = nri_state(nri_policy(facts), facts.grants)
     for pod in pods:
         request = nri_pod(resolve(pod_from_json(pod), Rules.of("v1.36.2", {}, {})))
         verdict, state = state.admit(request, Budget(MAX_STEPS))

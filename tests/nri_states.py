@@ -20,8 +20,8 @@ from extender.conformance.nri_scenario import memory_type_names
 from extender.nri.books import Books
 from extender.nri.events import Node
 from extender.wire.nri_scenarios import NriStep, scenario_from_json
-from node_exporter.nri_grants import read_state_file
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
+from node_exporter.nri_plugin import read_state_file
 from tests.node_exporter.nri_trees import write_nri_machine, write_state_file
 from tests.replay.nri.vectors import THEMES, VECTORS, creations, machine, snapshot
 from tests.reports import report_of, sample

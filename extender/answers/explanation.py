@@ -3,8 +3,7 @@
 from typing import Annotated, Final, Literal
 
 from extender.kubelet.sets import iter_bits
-from extender.kubelet.trace import HintsOffered, Merged, TraceEvent
-from extender.kubelet.verdict import Provider
+from extender.kubelet.verdict import HintsOffered, Merged, Provider, TraceEvent
 from extender.nri.comparison import PoolComparison
 from extender.nri.pools import PoolRule
 from extender.questions.explain import MAX_HINTS, MAX_POOLS, AdmissionStory

@@ -150,8 +150,8 @@ def _observe(
 ) -> Observation:
     """Read the report; may run in another thread. *version*: the kubelet's, from the Node object."""
     report = read_report(body, lambda _name: version, known=known, switches=switches, starts=starts)
-    if report.node_name != name:
-        reason = f"the report is for node {shown(report.node_name)}, but the path names {shown(name)}"
+    if report.facts.node_name != name:
+        reason = f"the report is for node {shown(report.facts.node_name)}, but the path names {shown(name)}"
         raise WireError("node_name", reason)
     return observation_of(report, body)
 

@@ -15,14 +15,12 @@ from rich.table import Table
 
 from extender.cli.output import console_for
 from extender.conformance import dra_scenario, nri_scenario
-from extender.conformance.agreement import COUNTED, Difference, check
-from extender.conformance.scenario import Admission, KubeletCrashError, run
+from extender.conformance.agreement import COUNTED, Admission, Difference, KubeletCrashError, check, run
 from extender.dra.cpu_driver import UnknownDeviceError
 from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.rules import parse_minor
 from extender.kubelet.verdict import Certainty
 from extender.nri.machine import NriMachine
-from extender.wire import dra_scenarios
 from extender.wire.errors import WireError
 from extender.wire.nri_machines import machine_from_json, read_machines
 from extender.wire.nri_scenarios import NRIScenario
@@ -112,13 +110,13 @@ def _step(admission: Admission) -> dict[str, object]:
 
 def _worlds(file: str) -> Iterator[Replayed]:
     name = Path(file).name.removesuffix(".xz").removesuffix(".jsonl")
-    for _, scenario in _read_scenarios(file, dra_scenarios.scenario_from_json):
-        theme = scenario.id.rpartition("-")[0] if isinstance(scenario, dra_scenarios.DraWorld) else name
+    for _, scenario in _read_scenarios(file, dra_scenario.scenario_from_json):
+        theme = scenario.id.rpartition("-")[0] if isinstance(scenario, dra_scenario.DraWorld) else name
         yield Replayed(partial(dra_scenario.run, scenario), (theme,), partial(dra_scenario.check, scenario))
 
 
 def _series(file: str) -> Iterator[Replayed]:
-    for where, series in _read_scenarios(file, dra_scenarios.cpu_series_from_json):
+    for where, series in _read_scenarios(file, dra_scenario.cpu_series_from_json):
         try:
             answer = dra_scenario.run_cpus(series)
         except UnknownDeviceError as error:

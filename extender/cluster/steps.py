@@ -24,8 +24,8 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.errors import BudgetError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
-from extender.kubelet.release_orders import release_in_any_order
 from extender.kubelet.resolve import resolve
+from extender.kubelet.restart import release_in_any_order
 from extender.kubelet.rules import Rules
 from extender.kubelet.state import ManagerState
 from extender.replay.creation import grant_count, grants_of, init_phases

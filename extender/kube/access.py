@@ -44,22 +44,10 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The address of the API server and our credentials."""
+    """The address of the API server and our credentials; None: no credentials."""
 
     configuration: Configuration
-    credentials: Credentials
-
-
-class Anonymous:
-    """No credentials."""
-
-    def authorization(self) -> str | None:
-        """No header."""
-        return None
-
-    def renew(self) -> bool:
-        """There is nothing to read again."""
-        return False
+    credentials: Credentials | None
 
 
 class TokenFile:
@@ -182,7 +170,7 @@ def plain(url: str, token_file: Path | None = None) -> Access:
     """A server by its URL (`kubectl proxy`, tests)."""
     configuration = Configuration()
     configuration.host = url
-    return Access(configuration, Anonymous() if token_file is None else TokenFile(token_file))
+    return Access(configuration, None if token_file is None else TokenFile(token_file))
 
 
 def discover(kubeconfig: Path | None = None, environ: Mapping[str, str] = os.environ) -> Access:

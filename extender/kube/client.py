@@ -85,7 +85,7 @@ class KubeClient:
         configuration.connection_pool_maxsize = pool_size
         configuration.socket_options = _socket_options()
         configuration.retries = False
-        self._credentials: Credentials = access.credentials
+        self._credentials: Credentials | None = access.credentials
         from kubernetes.client.rest import RESTClientObject  # noqa: PLC0415 - with the extra `server` only
 
         manager: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
@@ -180,7 +180,7 @@ class KubeClient:
                 raise NoReplyError(f"{method} {target}: {error}", maybe_done=True) from error
             except (HTTPError, OSError) as error:
                 raise NoReplyError(f"{method} {target}: {error}", maybe_done=_may_have_left(error)) from error
-            if reply.status == 401 and again.pop("401", False) and self._credentials.renew():
+            if reply.status == 401 and self._credentials and again.pop("401", False) and self._credentials.renew():
                 reply.close()
                 continue
             return reply
@@ -191,8 +191,7 @@ class KubeClient:
             headers["Impersonate-User"] = as_user
         if content_type is not None:
             headers["Content-Type"] = content_type
-        authorization = self._credentials.authorization()
-        if authorization is not None:
+        if self._credentials is not None and (authorization := self._credentials.authorization()) is not None:
             headers["Authorization"] = authorization
         return headers
 

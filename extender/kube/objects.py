@@ -1,4 +1,4 @@
-"""Reads the untrusted JSON of the API server: splits replies into objects, so that each is read by itself. Pure.
+"""Reads the untrusted JSON of the API server: splits lists and watches into objects, each read by itself. Pure.
 
 The API server passes on what it does not read: managed fields and parameters of claims may be nested 10,000 deep, have
 numbers of any size, and half of a surrogate pair. Parsers refuse that, and would refuse the whole list for one object.
@@ -8,15 +8,19 @@ Rules of this file
 - An object that cannot be parsed is parsed once more `repaired`, without managed fields and what is nested deep.
 - The cost is proportional to the bytes, whatever they are.
 - Of the fields of an object, missing values and values of another type read as empty, and nothing raises.
+- A line of a watch that is not an event means that the stream is broken (cut, or not a watch at all): it raises, and
+  the caller opens another stream at the last resourceVersion it has.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypedDict, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 import numpy as np
+import orjson
 
+from extender.kube.errors import KubeError, status_error
 from extender.wire.errors import WireError
 from extender.wire.parsing import MAX_CUTS, brackets, repaired
 
@@ -76,70 +80,29 @@ class Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
-class _Metadata(TypedDict, total=False):
-    name: Any
-    namespace: Any
-    uid: Any
-    resourceVersion: Any
-    creationTimestamp: Any
-    deletionTimestamp: Any
+Reader = msgspec.json.Decoder[Any]
+_NAMES: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+_METADATA: Final = (*_NAMES, "generateName", "labels", "annotations", "ownerReferences")
 
 
-class _FullMetadata(_Metadata, total=False):
-    generateName: Any
-    labels: Any
-    annotations: Any
-    ownerReferences: Any
+def _parts(*names: str, total: bool = False, **inner: object) -> Any:  # noqa: ANN401 - a type
+    """The type of an object of which these members are read: *names* whole, of the *inner* ones some parts."""
+    return TypedDict("Parts", {**dict.fromkeys(names, Any), **inner}, total=total)  # type: ignore[operator]
 
 
-class _ManagedMetadata(_FullMetadata, total=False):
-    managedFields: Any
-
-
-class _WatchedObject(TypedDict, total=False):
-    kind: Any
-    metadata: _FullMetadata
-    spec: Any
-    status: Any
-
-
-class _Topology(TypedDict, total=False):
-    kind: Any
-    metadata: _ManagedMetadata
-    topologyPolicies: Any
-    attributes: Any
-    zones: Any
-
-
-class _PodHeadSpec(TypedDict, total=False):
-    nodeName: Any
-
-
-class _Status(TypedDict, total=False):
-    phase: Any
-    reason: Any
-    message: Any
-    startTime: Any
-
-
-class _PodHead(TypedDict):
-    metadata: _Metadata
-    spec: _PodHeadSpec
-    status: _Status
-
-
-class _Head(TypedDict):
-    metadata: _Metadata
-
-
-OBJECT: Final = msgspec.json.Decoder(_WatchedObject)
+OBJECT: Final[Reader] = msgspec.json.Decoder(_parts("kind", "spec", "status", metadata=_parts(*_METADATA)))
 """Reads the parts of an object that any reader uses; the other parts are skipped."""
-TOPOLOGY: Final = msgspec.json.Decoder(_Topology)
+TOPOLOGY: Final[Reader] = msgspec.json.Decoder(
+    _parts("kind", "topologyPolicies", "attributes", "zones", metadata=_parts(*_METADATA, "managedFields"))
+)
 """Reads the parts of a NodeResourceTopology object that any reader uses."""
 WHOLE: Final = msgspec.json.Decoder(dict[str, Any])
 """Reads everything."""
-Reader = msgspec.json.Decoder[Any]
-_HEADS: Final[tuple[Reader, ...]] = (msgspec.json.Decoder(_PodHead), msgspec.json.Decoder(_Head))
+_STATUS: Final = _parts("phase", "reason", "message", "startTime")
+_HEADS: Final[tuple[Reader, ...]] = (
+    msgspec.json.Decoder(_parts(total=True, metadata=_parts(*_NAMES), spec=_parts("nodeName"), status=_STATUS)),
+    msgspec.json.Decoder(_parts(total=True, metadata=_parts(*_NAMES))),
+)
 _PAGE: Final = msgspec.json.Decoder(Page)
 
 
@@ -226,3 +189,96 @@ def _split(raw: bytes) -> tuple[bytes, list[bytes]]:
         listed = [raw[a : b + 1] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
         return raw[: start + 1] + raw[int(at[i + length]) :], listed
     raise WireError("", "the document is not a list")
+
+
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+"""etcd refuses objects above 1.5 MiB. As JSON, with managed fields, the largest are a few times that."""
+
+
+class BrokenStreamError(KubeError):
+    """The stream contains something that is not a watch event."""
+
+
+class WatchEvent(NamedTuple):
+    """`type`: ADDED or MODIFIED: the object exists; DELETED: `object` is its last state.
+
+    BOOKMARK: up to the resourceVersion of `object` nothing has changed except what was already sent.
+    """
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: bytes
+
+
+class LineReader:
+    """Collects bytes and returns complete lines. Holds at most one incomplete line of MAX_LINE_BYTES."""
+
+    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
+        self._limit = limit
+        self._rest: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that *data* completes, without their line ends. Empty lines are skipped.
+
+        Raises:
+            BrokenStreamError: a line is longer than the limit.
+        """
+        head, newline, tail = data.rpartition(b"\n")
+        if not newline:
+            self._keep(data)
+            return []
+        whole = b"".join((*self._rest, head))
+        self._rest, self._size = [], 0
+        self._keep(tail)
+        return [line for line in whole.split(b"\n") if line]
+
+    def _keep(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size > self._limit:
+            raise BrokenStreamError(f"a watch line is longer than {self._limit} bytes")
+        if data:
+            self._rest.append(data)
+
+
+class _WatchLine(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_LINE: Final = msgspec.json.Decoder(_WatchLine)
+
+
+def parse_events(lines: list[bytes]) -> Iterator[WatchEvent]:
+    """The events in *lines*. Unknown event types are skipped.
+
+    Raises:
+        BrokenStreamError: a line is not a watch event.
+        ApiError: an ERROR, with which the server ends the stream; `expired` if it no longer has the history.
+    """
+    for line in lines:
+        try:
+            read = decoded(line, _LINE)
+            body = bytes(read.object)
+            if not body.startswith(b"{"):
+                raise BrokenStreamError("a watch line is not a watch event")
+            if read.type == "ERROR":
+                raise status_error(orjson.loads(body))
+        except (ValueError, RecursionError) as error:
+            raise BrokenStreamError(f"a watch line is not a watch event: {error}") from error
+        match read.type:
+            case "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK":
+                yield WatchEvent(read.type, body)
+
+
+def resource_version(value: Mapping[str, Any]) -> str:
+    """`metadata.resourceVersion` of an object or a list. Empty if there is none."""
+    return text(mapping(value, "metadata"), "resourceVersion")
+
+
+def went_back(before: str, now: str) -> bool:
+    """Whether *now* is older than *before*: the server has lost history (etcd restored from a backup).
+
+    Versions are compared as numbers, which Kubernetes guarantees from 1.35 and etcd has always provided. Anything else
+    is opaque and never older.
+    """
+    return before.isdecimal() and now.isdecimal() and int(now) < int(before)

@@ -29,46 +29,6 @@ class UnreadObject:
     reason: str
 
 
-class UnreadObjects:
-    """Used by the thread of the watch. `all` may be read by any thread. *clock*: monotonic seconds."""
-
-    def __init__(self, log: Logger, path: str, clock: Callable[[], float]) -> None:
-        self._objects: BoundedMap[str, UnreadObject] = BoundedMap(MAX_KEPT)
-        self._faults = FaultLog(log, f"watch of {path}", clock)
-        self.all: Mapping[str, UnreadObject] = {}
-        """A copy that does not change, by key."""
-        self._listed: set[str] = set()
-
-    def note(self, key: str, name: ObjectName, error: Exception) -> None:
-        """The object cannot be read. *key*: its key in the watch."""
-        unread = UnreadObject(*map(_shown, (name.path, name.uid, f"{type(error).__name__}: {error}")))
-        self._listed.add(key)
-        if self._objects.get(key) == unread:
-            return
-        self._faults.failed(
-            "object %s uid=%s cannot be read and is skipped: %s", unread.name, unread.uid, unread.reason
-        )
-        self._objects[key] = unread
-        self.all = dict(self._objects)
-
-    def begin_list(self) -> None:
-        """The whole list is read."""
-        self._listed = set()
-
-    def end_list(self) -> None:
-        """The whole list was read: forget objects that it does not have, or that could be read."""
-        self.forget(self._objects.keys() - self._listed)
-        self._listed = set()
-
-    def forget(self, keys: Iterable[str]) -> None:
-        """These objects can be read now, or are gone."""
-        gone = [key for key in keys if key in self._objects]
-        for key in gone:
-            del self._objects[key]
-        if gone:
-            self.all = dict(self._objects)
-
-
 def _shown(text: str) -> str:
     """The beginning of the text on one line. Characters that cannot be printed are escapes."""
     shown = repr(text[:MAX_TEXT])[1:-1]
@@ -115,20 +75,29 @@ class ReadObject(NamedTuple, Generic[T]):
 
 
 class ObjectReader(Generic[T]):
-    """Reads the objects of one watch. `skipped`: how many objects we do not use, or could not read.
+    """Reads the objects of one watch, in the watch's thread. *clock*: monotonic seconds.
 
-    `checked`: what the checks returned. The watch clears it when the consumers have the objects.
+    `skipped`: how many objects we do not use, or could not read. `unread`: those that cannot be read, by key; a copy
+    that does not change, which any thread may read. `checked`: what the checks returned. The watch clears it when the
+    consumers have the objects.
     """
 
-    def __init__(self, source: Source[T], unread: UnreadObjects) -> None:
-        self._source, self._unread = source, unread
+    def __init__(self, source: Source[T], log: Logger, clock: Callable[[], float]) -> None:
+        self._source = source
         self.skipped, self.checked = 0, list[object]()
-        self.begin_list, self.end_list = unread.begin_list, unread.end_list
+        self.unread: Mapping[str, UnreadObject] = {}
+        self._unread: BoundedMap[str, UnreadObject] = BoundedMap(MAX_KEPT)
+        self._faults = FaultLog(log, f"watch of {source.path}", clock)
+        self._listed: set[str] = set()
 
-    @property
-    def unread(self) -> Mapping[str, UnreadObject]:
-        """The objects that cannot be read, by key. A copy."""
-        return self._unread.all
+    def begin_list(self) -> None:
+        """The whole list is read."""
+        self._listed = set()
+
+    def end_list(self) -> None:
+        """The whole list was read: forget objects that it does not have, or that could be read."""
+        self._forget(self._unread.keys() - self._listed)
+        self._listed = set()
 
     def read(self, raw: bytes, known: Mapping[str, T]) -> ReadObject[T]:
         """Read an object. *known*: the values so far, by key."""
@@ -143,22 +112,40 @@ class ObjectReader(Generic[T]):
             return ReadObject(head, self._instead(head, known, error))
         if entry is None:
             self.skipped += 1
-        elif self._unread.all:
-            self._unread.forget([entry[0]])
+        elif self.unread:
+            self._forget([entry[0]])
         return ReadObject(document, entry)
+
+    def gone(self, head: Mapping[str, Any]) -> str:
+        """The object was deleted. Returns its key."""
+        key = self._source.key(name_of(head))
+        self._forget([key])
+        return key
 
     def _instead(self, head: Mapping[str, Any], known: Mapping[str, T], error: Exception) -> tuple[str, T] | None:
         """What takes the place of an object that cannot be read: what was known of it, if the source does not say."""
         name = name_of(head)
         key = self._source.key(name)
-        self._unread.note(key, name, error)
+        self._note(key, UnreadObject(*map(_shown, (name.path, name.uid, f"{type(error).__name__}: {error}"))))
         value = known.get(key)
         if self._source.instead is not None:
             value = self._source.instead(head, value)
         return None if value is None else (key, value)
 
-    def gone(self, head: Mapping[str, Any]) -> str:
-        """The object was deleted. Returns its key."""
-        key = self._source.key(name_of(head))
-        self._unread.forget([key])
-        return key
+    def _note(self, key: str, unread: UnreadObject) -> None:
+        self._listed.add(key)
+        if self._unread.get(key) == unread:
+            return
+        self._faults.failed(
+            "object %s uid=%s cannot be read and is skipped: %s", unread.name, unread.uid, unread.reason
+        )
+        self._unread[key] = unread
+        self.unread = dict(self._unread)
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        """These objects can be read now, or are gone."""
+        gone = [key for key in keys if key in self._unread]
+        for key in gone:
+            del self._unread[key]
+        if gone:
+            self.unread = dict(self._unread)

@@ -36,9 +36,18 @@ from typing import Final, Generic, TypeVar
 from extender.kube.changes import Batch, Change, ConsumerGoneError, Mirror, batches
 from extender.kube.client import KubeClient, SilentStreamError, Stream
 from extender.kube.errors import ApiError, Backoff, KubeError, NoReplyError
-from extender.kube.lines import BrokenStreamError, LineReader, WatchEvent, parse_events, resource_version, went_back
-from extender.kube.objects import Page, read_head, read_page
-from extender.kube.source import ObjectReader, Source, UnreadObject, UnreadObjects
+from extender.kube.objects import (
+    BrokenStreamError,
+    LineReader,
+    Page,
+    WatchEvent,
+    parse_events,
+    read_head,
+    read_page,
+    resource_version,
+    went_back,
+)
+from extender.kube.source import ObjectReader, Source, UnreadObject
 from extender.observability.logs import FaultLog
 from extender.wire.errors import WireError
 
@@ -143,7 +152,7 @@ class Watch(Generic[T]):
         self._waits = 0
         """Consecutive delays. Unlike failures, it also grows while streams are accepted and end at once."""
         self._faults = FaultLog(_log, f"watch of {source.path}", clock)
-        self._reader = ObjectReader(source, UnreadObjects(_log, source.path, clock))
+        self._reader = ObjectReader(source, _log, clock)
         self._broken = ""
 
     def start(self) -> None:

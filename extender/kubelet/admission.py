@@ -26,8 +26,19 @@ from extender.kubelet.never import can_never_fit
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.topology_manager import ANY_NODE, Walk, admit_by_scope
-from extender.kubelet.trace import NO_TRACE, Trace
-from extender.kubelet.verdict import Admitted, Certainty, Placement, Provider, Reason, Refusal, Rejected, Verdict, When
+from extender.kubelet.verdict import (
+    NO_TRACE,
+    Admitted,
+    Certainty,
+    Placement,
+    Provider,
+    Reason,
+    Refusal,
+    Rejected,
+    Trace,
+    Verdict,
+    When,
+)
 
 MAX_OUTCOMES: Final = 64
 """Limit on replays of one admission to find out whether random device choices change it."""

@@ -200,23 +200,11 @@ def take(kubelet: Kubelet, pool: int, count: int, affinity: int | None, budget: 
                 return cpus
         return cpus | kubelet.assignment.take(pool & ~cpus, count - cpus.bit_count(), budget)
     except NotEnoughCPUsError as error:  # its message leaves out the CPUs of the first step
-        free = pool.bit_count()
-        raise Refusal(
-            Reason.UNEXPECTED_ADMISSION,
-            f"Allocate failed due to {error.message}, which is unexpected",
-            provider=Provider.CPU,
-            resource="cpu",
-            wanted=count,
-            had=free if free < count else None,
-        ) from None
+        reason, free = Reason.UNEXPECTED_ADMISSION, pool.bit_count()
+        message, had = f"Allocate failed due to {error.message}, which is unexpected", free if free < count else None
     except DistributionHangError as hang:
-        raise Refusal(
-            Reason.KUBELET_HANG,
-            f"the kubelet would never finish distributing CPUs: {hang}",
-            provider=Provider.CPU,
-            resource="cpu",
-            wanted=count,
-        ) from None
+        reason, message, had = Reason.KUBELET_HANG, f"the kubelet would never finish distributing CPUs: {hang}", None
+    raise Refusal(reason, message, provider=Provider.CPU, resource="cpu", wanted=count, had=had)
 
 
 def _aligned_cpus(kubelet: Kubelet, affinity: int) -> int:

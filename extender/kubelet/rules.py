@@ -8,9 +8,9 @@ Source: the version history of kubelet `cm/{topologymanager,cpumanager,memoryman
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from extender.kubelet.errors import UnknownVersionError
 
@@ -84,6 +84,15 @@ def parse_minor(kubelet_version: str) -> int:
     return minor
 
 
+def _since(since: int, *gates: str, until: int = NEWEST_MINOR) -> Any:  # noqa: ANN401 - as of dataclasses
+    """A switch that is on in these minors, if all its *gates* are on."""
+
+    def holds(minor: int, given: Mapping[str, bool]) -> bool:
+        return since <= minor <= until and all(gate_enabled(gate, minor, given) for gate in gates)
+
+    return field(metadata={"holds": holds})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """The switches. Each name says what is true of a kubelet that has it."""
@@ -91,42 +100,42 @@ class Rules:
     minor: int
     newer_than_known: bool
     """The version is newer than any known one. The newest known rules are used."""
-    sidecars: bool
+    sidecars: bool = _since(29)
     """Restartable init containers count as long-running: never reusable, in pod-scope totals (1.29).
 
     The managers do not look at the gate SidecarContainers.
     """
-    sidecars_in_device_totals: bool
+    sidecars_in_device_totals: bool = _since(28)
     """Restartable init containers count as long-running in the pod-scope totals of devices (1.28)."""
-    qos_from_status: bool
+    qos_from_status: bool = _since(29)
     """`status.qosClass` is used verbatim when present (1.29)."""
-    cpu_error_counts: bool
+    cpu_error_counts: bool = _since(29)
     """`not enough cpus…` names requested and available counts (1.29)."""
-    topology_options_ignored_by_none: bool
+    topology_options_ignored_by_none: bool = _since(28)
     """Policy none parses no topology options and has no NUMA limit (1.28)."""
-    memory_group_check: bool
+    memory_group_check: bool = _since(32)
     """A multi-node mask that would break a memory group is refused in Allocate (1.32)."""
-    smt_message_fixed: bool
+    smt_message_fixed: bool = _since(32)
     """The SMT error about missing free cores names their number even if it is 0 (1.32)."""
-    pod_level_qos: bool
+    pod_level_qos: bool = _since(32, "PodLevelResources")
     """QoS of a pod with `spec.resources` comes from there alone (1.32, gate PodLevelResources)."""
-    pod_level_qos_needs_amounts: bool
+    pod_level_qos_needs_amounts: bool = _since(37, "PodLevelResourcesFixKubeletQOSClass")
     """`spec.resources` without any amount does not decide the QoS (1.37, gate PodLevelResourcesFixKubeletQOSClass)."""
-    uncore_partial_rounds_up: bool
+    uncore_partial_rounds_up: bool = _since(33)
     """A partial uncore take rounds cores up and trims odd requests (1.33)."""
-    allocated_resources_from_status: bool
+    allocated_resources_from_status: bool = _since(33, "InPlacePodVerticalScaling", until=34)
     """CPU and memory requests come from `status.containerStatuses[].allocatedResources` when there (1.33, 1.34)."""
-    pod_level_skips_managers: bool
+    pod_level_skips_managers: bool = _since(34, "PodLevelResources")
     """CPU and memory managers ignore pods with pod-level resources (1.34, gate PodLevelResources)."""
-    pod_level_managers: bool
+    pod_level_managers: bool = _since(36, "PodLevelResources", "PodLevelResourceManagers")
     """Pod-level resources are allocated as one bubble (1.36, gate PodLevelResourceManagers)."""
-    device_numa_narrowing: bool
+    device_numa_narrowing: bool = _since(36)
     """Device hints are enumerated over NUMA nodes that have devices of the resource (1.36)."""
-    empty_memory_request_skipped: bool
+    empty_memory_request_skipped: bool = _since(37)
     """The memory manager allocates nothing for a container that requests nothing of it (1.37)."""
-    smt_check_after_held: bool
+    smt_check_after_held: bool = _since(37)
     """A container that already has CPUs keeps them; full-pcpus-only checks only new containers (1.37)."""
-    dra_extended_skip: bool
+    dra_extended_skip: bool = _since(35, "DRAExtendedResource")
     """Extended resources satisfied by DRA are skipped in device allocation (1.35, gate DRAExtendedResource)."""
 
     # Fixes that no known minor has, and that patch releases or vendors may carry: see `FIXES`.
@@ -156,34 +165,11 @@ class Rules:
         """
         real_minor = parse_minor(kubelet_version)
         minor = min(real_minor, NEWEST_MINOR)
-        pod_level = minor >= 32 and gate_enabled("PodLevelResources", minor, gates)
-        rules = cls(
-            minor=minor,
-            newer_than_known=real_minor > NEWEST_MINOR,
-            sidecars=minor >= 29,
-            sidecars_in_device_totals=minor >= 28,
-            qos_from_status=minor >= 29,
-            cpu_error_counts=minor >= 29,
-            topology_options_ignored_by_none=minor >= 28,
-            memory_group_check=minor >= 32,
-            smt_message_fixed=minor >= 32,
-            pod_level_qos=pod_level,
-            pod_level_qos_needs_amounts=minor >= 37
-            and gate_enabled("PodLevelResourcesFixKubeletQOSClass", minor, gates),
-            uncore_partial_rounds_up=minor >= 33,
-            allocated_resources_from_status=minor in (33, 34)
-            and gate_enabled("InPlacePodVerticalScaling", minor, gates),
-            pod_level_skips_managers=minor >= 34 and pod_level,
-            pod_level_managers=minor >= 36 and pod_level and gate_enabled("PodLevelResourceManagers", minor, gates),
-            device_numa_narrowing=minor >= 36,
-            empty_memory_request_skipped=minor >= 37,
-            smt_check_after_held=minor >= 37,
-            dra_extended_skip=minor >= 35 and gate_enabled("DRAExtendedResource", minor, gates),
-        )
         for name in overrides:
             if name not in SWITCHES:
                 raise KeyError(name)
-        return _one(replace(rules, **overrides) if overrides else rules)
+        known = {each.name: each.metadata["holds"](minor, gates) for each in fields(cls) if each.metadata}
+        return _one(cls(minor=minor, newer_than_known=real_minor > NEWEST_MINOR, **{**known, **overrides}))
 
 
 @lru_cache(maxsize=1024)

@@ -23,8 +23,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerRequest, PodRequest
 from extender.kubelet.sets import format_list
 from extender.kubelet.state import ManagerState
-from extender.kubelet.trace import Allocated, HintRecord, HintsOffered, Merged, Trace
-from extender.kubelet.verdict import Provider, Reason, Refusal
+from extender.kubelet.verdict import Allocated, HintRecord, HintsOffered, Merged, Provider, Reason, Refusal, Trace
 
 
 class Decision(NamedTuple):
@@ -242,7 +241,9 @@ def _merge_refusal(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Ref
     single = walk.kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
     for provider, resources in offers.items():
         for resource, hints in resources.items():
-            if hints is not None and not _can_be_preferred(hints, single=single):
+            if hints is None:
+                continue
+            if not (hints.preferred & hints.universe.by_width[1] if single and hints.preferred else hints.preferred):
                 return Refusal(
                     Reason.TOPOLOGY_AFFINITY,
                     message,
@@ -251,10 +252,6 @@ def _merge_refusal(walk: Walk, offers: Offers, wanted: Mapping[str, int]) -> Ref
                     wanted=wanted.get(resource),
                 )
     return Refusal(Reason.TOPOLOGY_AFFINITY, message, provider=Provider.TOPOLOGY)
-
-
-def _can_be_preferred(hints: Hints, *, single: bool) -> bool:
-    return bool(hints.preferred & hints.universe.by_width[1] if single and hints.preferred else hints.preferred)
 
 
 def _allocate(walk: Walk, container: ContainerRequest, hint: TopologyHint) -> None:

@@ -21,7 +21,7 @@ from extender.lint.context import Context
 from extender.lint.documents import Located
 from extender.lint.values import go_seconds
 from extender.wire.errors import WireError
-from extender.wire.feature_gates import start_fault, unknown_gates
+from extender.wire.known_fields import start_fault, unknown_gates
 from extender.wire.parsing import parse_milli
 from extender.wire.scenarios import kubelet_config_from_json
 

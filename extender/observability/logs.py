@@ -14,7 +14,7 @@ from math import inf
 from typing import Final, Literal
 
 from extender.bounded import BoundedMap
-from node_exporter.logs import ExporterLogFormatter, ExporterTextFormatter
+from node_exporter.visible import ExporterLogFormatter, ExporterTextFormatter
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("request_id", default="")
 """The id of the current request. Empty outside requests. Worker threads inherit it."""

@@ -16,8 +16,7 @@ from extender.kubelet.admission import admit, is_indifferent, start_pod
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
-from extender.kubelet.trace import RecordingTrace
-from extender.kubelet.verdict import Certainty, Provider, Rejected
+from extender.kubelet.verdict import Certainty, Provider, RecordingTrace, Rejected
 from extender.questions.explain import demand_fault, first_fault
 from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import check_node

@@ -20,8 +20,16 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import format_list
 from extender.kubelet.startup import format_page_size
 from extender.kubelet.state import ManagerState
-from extender.kubelet.trace import HintsOffered, RecordingTrace, TraceEvent
-from extender.kubelet.verdict import Admitted, Provider, Reason, Rejected, Verdict
+from extender.kubelet.verdict import (
+    Admitted,
+    HintsOffered,
+    Provider,
+    Reason,
+    RecordingTrace,
+    Rejected,
+    TraceEvent,
+    Verdict,
+)
 from extender.nri.comparison import PoolComparison, compare_pools
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import Nearest, nearest

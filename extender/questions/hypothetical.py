@@ -33,7 +33,7 @@ from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import CATALOGUE, NEWEST_VERSION, devices_on
 from extender.scheduling.node_totals import add, node_allocatable, pod_requests
 from extender.wire.errors import WireError, shown
-from extender.wire.feature_gates import start_fault, unknown_gates
+from extender.wire.known_fields import start_fault, unknown_gates
 from extender.wire.parsing import check_switches
 from extender.wire.questions import HypotheticalNode
 from extender.wire.reports import read_report
@@ -167,13 +167,13 @@ def _of_report(node: HypotheticalNode, path: str) -> _Base:
         reason = f"{problem.path}: {problem.reason}" if problem else "not enough is known about the node"
         raise WireError(where, reason)
     return _Base(
-        name=report.node_name,
+        name=report.facts.node_name,
         machine=report.kubelet.machine,
         config=report.kubelet.config,
         devices={resource: dict(each) for resource, each in report.state.devices.devices.items()},
         state=release_pods(report.state, sorted(report.not_counted)),
         hidden=report.hidden,
-        facts={"pods": [{"uid": p.uid, "namespace": p.namespace, "name": p.name} for p in report.pods or ()]},
+        facts={"pods": [{"uid": p.uid, "namespace": p.namespace, "name": p.name} for p in report.facts.pods or ()]},
         runtime=report.kubelet.runtime,
     )
 

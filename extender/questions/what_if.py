@@ -14,8 +14,7 @@ import numpy as np
 
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.admission import MAX_OUTCOMES
-from extender.kubelet.trace import RefusedHints
-from extender.kubelet.verdict import Certainty, Provider, Rejected, Verdict, When
+from extender.kubelet.verdict import Certainty, Provider, RefusedHints, Rejected, Verdict, When
 from extender.questions.claim_alignment import (
     ClaimAlignment,
     Places,

@@ -20,8 +20,7 @@ from extender.kubelet.budget import Budget, for_replays
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
-from extender.kubelet.trace import NO_TRACE, Trace
-from extender.kubelet.verdict import Certainty
+from extender.kubelet.verdict import NO_TRACE, Certainty, Trace
 
 MAX_STATES: Final = 64
 """How many states are kept from one admission to the next. The others are dropped, and verdicts are `possible`."""

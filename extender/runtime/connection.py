@@ -20,8 +20,7 @@ from extender.cluster.events import Watching
 from extender.kube.changes import Batch, Gone, LoopHandoff
 from extender.kube.client import KubeClient, Requester
 from extender.kube.feed import ClusterFeed, Refused
-from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import NODES, NodeObject
+from extender.kube.nodes import NODES, NodeObject, WatchedSurroundings
 from extender.kube.pods import PODS, PodRecord, ReducedPod, read_reduced
 from extender.kube.source import Source
 from extender.kube.watch import Watch, WatchSettings, WatchStatus

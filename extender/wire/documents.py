@@ -313,7 +313,8 @@ class DocumentBuilder:
         tag = event.tag
         if tag in (None, "!"):
             tag = self.scalars.resolve(yaml.ScalarNode, event.value, event.implicit)
-        if tag == _MERGE_TAG and self._is_key():
+        here = self.stack[-1] if self.stack else None
+        if tag == _MERGE_TAG and here is not None and isinstance(here.value, dict) and here.key is None:
             return _MERGE
         if tag in _KEPT_AS_TEXT:
             tag = _TEXT
@@ -332,9 +333,6 @@ class DocumentBuilder:
         if isinstance(value, float) and not math.isfinite(value):
             raise self._fault(f"{shown(event.value)} is not a number that JSON has", event)
         return value
-
-    def _is_key(self) -> bool:
-        return bool(self.stack) and isinstance(self.stack[-1].value, dict) and self.stack[-1].key is None
 
 
 def _line_of(event: Event) -> int:

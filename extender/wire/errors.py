@@ -1,6 +1,8 @@
-"""The errors of this package: a document that cannot be read."""
+"""The errors of this package: a document that cannot be read; and the problems of reports that can."""
 
 from typing import Final
+
+from node_exporter.report import Problem, Severity
 
 MAX_SHOWN: Final = 60
 """Characters of an input value that a message repeats. The rest is cut, so that no input can flood a log."""
@@ -41,3 +43,11 @@ def shown(value: object) -> str:
     """An input value for a message: its Python form, cut to `MAX_SHOWN` characters."""
     text = repr(value) if not isinstance(value, str | bytes) else repr(value[: MAX_SHOWN + 1])
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+
+
+SOURCE: Final = "extender"
+
+
+def problem(path: str, reason: str, severity: Severity = "warning") -> Problem:
+    """A problem of the field *path* of a report; "": of the whole report."""
+    return Problem(source=SOURCE, path=path, reason=reason, severity=severity)

@@ -1,13 +1,17 @@
-"""The known fields of documents. Finds unknown fields: misspelled ones, or fields of a newer version.
+"""The known fields of documents, and the known feature gates: finds what is misspelled, or of a newer version.
 
-`known_fields.toml` has the names. Only the places where a mistake changes an answer are checked.
+`known_fields.toml` has the names of fields. Only the places where a mistake changes an answer are checked.
+`feature_gates.toml` has the names of gates and their sources. A kubelet does not start with a gate that it does not
+know ("unrecognized feature gate"). The kubelet of OpenShift logs a warning and ignores it.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from extender.kubelet.rules import gate_fault
 
 MAX_NAME: Final = 64
 Known = Mapping[str, object]
@@ -54,3 +58,31 @@ def unknown_fields(value: object, known: Known, path: str = "") -> Iterator[Unkn
                 yield UnknownField(where, near[0] if near else "")
             elif isinstance(below := known[name], Mapping):
                 yield from unknown_fields(inner, below, where)
+
+
+MAX_GATE_NAME: Final = 80
+_GATES: Final[dict[str, Any]] = tomllib.loads(files("extender.wire").joinpath("feature_gates.toml").read_text())
+_NAMES: Final[Sequence[str]] = _GATES["names"].split()
+KNOWN_GATES: Final = frozenset(name.rstrip("+-") for name in _NAMES)
+_LOCKED: Final = {name[:-1]: name[-1] == "+" for name in _NAMES if name[-1] in "+-"}
+_LOCKED_SINCE: Final = 36
+_NEEDED_BY: Final[Mapping[str, Sequence[str]]] = _GATES["needed_by"]
+
+
+def start_fault(gate: str, minor: int, gates: Mapping[str, bool]) -> str | None:
+    """The error with which a kubelet does not start because of one of its *gates*; None: none is known."""
+    is_on = gates[gate]
+    if minor >= _LOCKED_SINCE and _LOCKED.get(gate, is_on) is not is_on:
+        return f"cannot set feature gate {gate} to {str(is_on).lower()}, feature is locked to {str(not is_on).lower()}"
+    if minor >= _LOCKED_SINCE and not is_on:
+        for other in _NEEDED_BY.get(gate, ()):
+            if gates.get(other, gates.get("AllBeta", True)):
+                return f"{other} is enabled, but depends on features that are disabled: [{gate}]"
+    return gate_fault(gate, minor, is_on=is_on)
+
+
+def unknown_gates(gates: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The gates among *gates* whose names are not known, each with the name that is probably meant, or ""."""
+    for gate in sorted(set(gates) - KNOWN_GATES):
+        close = get_close_matches(gate[:MAX_GATE_NAME], KNOWN_GATES, n=1, cutoff=0.85)
+        yield gate, close[0] if close else ""

@@ -258,13 +258,12 @@ def _rules(version: str) -> Rules:
 
 def _publisher(managed: object) -> str:
     """The last field manager that applied or updated the object's content. Empty if none is named."""
-    names = [str(each.get("manager") or "") for each in objects(managed) if _wrote_zones(each)]
+    names = [
+        str(each.get("manager") or "")
+        for each in objects(managed)
+        if not isinstance(fields := each.get("fieldsV1"), dict) or "f:zones" in fields
+    ]
     return names[-1] if names else ""
-
-
-def _wrote_zones(entry: Mapping[str, object]) -> bool:
-    fields = entry.get("fieldsV1")
-    return not isinstance(fields, dict) or "f:zones" in fields
 
 
 def _owner(references: object) -> str:

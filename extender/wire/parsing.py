@@ -58,9 +58,10 @@ def decoded(decoder: msgspec.json.Decoder[T], text: bytes | msgspec.Raw, field: 
         WireError: a part has another type than declared, or is missing.
     """
     try:
-        return decoder.decode(text)
-    except msgspec.ValidationError as error:
-        raise _fault(str(error), _untyped(text), decoder.type).below(field) from None
+        try:
+            return decoder.decode(text)
+        except msgspec.ValidationError as error:
+            raise _fault(str(error), msgspec.json.decode(text), decoder.type).below(field) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise NotJSONError(str(error)) from None
 
@@ -71,13 +72,6 @@ def converted(value: object, kind: type[T], field: str) -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise _fault(str(error), value, kind).below(field) from None
-
-
-def _untyped(text: bytes | msgspec.Raw) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise NotJSONError(str(error)) from None
 
 
 def _fault(text: str, value: object, kind: Any) -> WireError:  # noqa: ANN401 - any type that msgspec knows

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from extender.kubelet.pod import Container, ContainerKind, QOSClass
+from extender.kubelet.pod import Container, ContainerKind, QOSClass, peak
 from extender.replay.alignment_demand import (
     CPU,
     DEVICES,
@@ -286,14 +286,8 @@ def _together(containers: list[Container], name: str) -> int | None:
     """Peak request of the containers for one resource. None if none of them names it."""
     if not any(name in c.requests_milli for c in containers):
         return None
-    peak = running = 0
-    for c in containers:
-        amount = c.requests_milli.get(name, 0)
-        if c.kind is ContainerKind.INIT:
-            peak = max(peak, running + amount)
-        else:
-            running += amount
-    return max(peak, running)
+    init, sidecar = ContainerKind.INIT, ContainerKind.SIDECAR
+    return peak((c.kind is init, c.kind is sidecar, c.requests_milli.get(name, 0)) for c in containers)
 
 
 def allocated_from_json(status: Json, path: str) -> dict[str, dict[str, int]]:

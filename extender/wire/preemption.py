@@ -17,23 +17,13 @@ from msgspec import Meta
 
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError
-from extender.wire.parsing import MAX_TEXT, converted, load_deep_json, object_at, unix_seconds
+from extender.wire.parsing import MAX_TEXT, converted, load_deep_json, object_at
 from extender.wire.pods import pod_from_json
 from extender.wire.replies import about
 from extender.wire.scheduler import KubernetesObject, nominated_node_of, priority_of
 
 NEVER: Final = "Never"
 """The `preemptionPolicy` of a pod that never preempts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedPod:
-    """A victim in the request. `started_at` in Unix seconds, None before its kubelet saw it."""
-
-    uid: str
-    priority: int
-    started_at: float | None
-    terminating: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +35,7 @@ class Proposal:
     """
 
     victims: tuple[str, ...]
-    described: Mapping[str, DescribedPod] = field(default_factory=dict)
+    described: Mapping[str, "VictimPod"] = field(default_factory=dict)
     violations: int = 0
 
 
@@ -87,15 +77,7 @@ def _proposal(victims: "Victims | MetaVictims") -> Proposal:
     if isinstance(victims, MetaVictims):
         uids = dict.fromkeys(pod.UID for pod in victims.Pods or ())
         return Proposal(victims=tuple(uids), violations=victims.NumPDBViolations)
-    described = {
-        pod.metadata.uid: DescribedPod(
-            uid=pod.metadata.uid,
-            priority=pod.spec.priority or 0,
-            started_at=unix_seconds(pod.status.start_time) if pod.status else None,
-            terminating=pod.metadata.deletion_timestamp is not None,
-        )
-        for pod in victims.Pods or ()
-    }
+    described = {pod.metadata.uid: pod for pod in victims.Pods or ()}
     return Proposal(victims=tuple(described), described=described, violations=victims.NumPDBViolations)
 
 

@@ -12,14 +12,20 @@ Rules of this file
 - A version that is missing in the report is taken from the Node object, which the kubelet itself writes.
 - Resources of pods that the kubelet does not count stay in `state`. Whether those pods are gone is decided where the
   pod watch is known (`cluster.pod_tracker`).
+- The body is split into its fields before anything creates objects from them. A parser creates an object for every
+  value, and holds the interpreter's lock meanwhile: two seconds for 16 MiB of `[]`. Here unknown fields are skipped and
+  known ones stay bytes: 50 milliseconds at most. A part larger than that of any real node is left out, and `left_out`
+  says so. The parts that describe the kubelet are read only if they differ from those of an earlier report.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, Final, get_type_hints
 
 import msgspec
+import orjson
 
 from extender.kubelet.budget import Budget
 from extender.kubelet.errors import BudgetError, KubeletConfigError
@@ -28,14 +34,134 @@ from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider
 from extender.replay.creation import NriRuntime
-from extender.wire.errors import CapError, WireError, shown
-from extender.wire.nri_nodes import UnknownPolicyError, policy_and_grants
-from extender.wire.nri_reports import NriFacts, read_nri
-from extender.wire.parsing import NO_SWITCHES, check_switches, decoded
-from extender.wire.report_parts import MAX_PROBLEMS, NRI, ReportParts, problem
+from extender.wire.errors import CapError, WireError, problem, shown
+from extender.wire.nri_reports import NRI, NriFacts, UnknownPolicyError, nri_policy, nri_state, read_nri
+from extender.wire.parsing import NO_SWITCHES, check_switches, decoded, list_at
 from extender.wire.scenarios import devices_of, kubelet_config_of, machine_of
 from extender.wire.state_files import NOTHING_HIDDEN, observed_state
-from node_exporter.report import Heartbeat, NodeReport, PodResourcesService, Problem, ReportedPod, Zone
+from node_exporter.report import (
+    SCHEMA_VERSION,
+    Heartbeat,
+    NodeReport,
+    Problem,
+    ReportedKubeletConfig,
+    ReportedMachine,
+    ReportedPod,
+)
+
+NRI_VERSION: Final = 1
+MAX_PROBLEMS: Final = 200
+"""How many problems of one report are kept."""
+
+_MIB: Final = 1 << 20
+MAX_BYTES: Final[Mapping[str, int]] = {
+    "machine": _MIB // 2,
+    "kubelet": _MIB // 8,
+    "devices": 3 * _MIB // 2,
+    "state": _MIB,
+    "pods": _MIB,
+    "zones": _MIB,
+    "problems": _MIB,
+    "rules": _MIB // 8,
+    NRI: _MIB,
+}
+"""8,192 CPUs are 200 kB, 16,384 devices 1 MB, a state file with 1,000 pods 300 kB. Any other field: `_MAX_OTHER`."""
+_MAX_OTHER: Final = 64 << 10
+_EMPTY: Final[Mapping[str, bytes]] = {
+    "machine": b'{"cpus":[],"numa":[],"num_sockets":0}',
+    "kubelet": b"null",
+    "devices": b"null",
+    "state": b"{}",
+    "pods": b"null",
+    "zones": b"[]",
+    "problems": b"[]",
+    "rules": b"{}",
+    NRI: b"null",
+}
+_NRI_FIXED: Final = ("machine", "config", "config_status", "policy", "release", "grant_fields", "doubts")
+"""The parts of the section `nri` from which the policy is made."""
+_READ_LATER: Final = frozenset({"machine", "kubelet"})
+_NO_MACHINE: Final = ReportedMachine(cpus=(), numa=(), num_sockets=0)
+
+
+class _Versioned(msgspec.Struct):
+    version: object = NRI_VERSION
+
+
+def _raw(name: str, names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(msgspec.defstruct(name, [(each, msgspec.Raw, msgspec.Raw()) for each in names]))
+
+
+_FIELDS: Final = {field.name: field for field in fields(NodeReport)}
+_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in get_type_hints(NodeReport).items()}
+_SPLIT: Final = _raw("ReportFields", tuple(_FIELDS))
+_SPLIT_NRI: Final = _raw("NriFields", _NRI_FIXED)
+_VERSIONED: Final = msgspec.json.Decoder(_Versioned)
+
+
+class ReportParts:
+    """The fields of a report as JSON. `left_out`: (field, reason) of what is too large."""
+
+    def __init__(self, body: bytes) -> None:
+        """Split *body*.
+
+        Raises:
+            WireError: not JSON, not an object, or a field that identifies the report is too large.
+        """
+        self.left_out: Final[list[tuple[str, str]]] = []
+        found = decoded(_SPLIT, body)
+        self._parts: Final = {
+            name: self._limited(name, value) for name in _FIELDS if (value := bytes(getattr(found, name)))
+        }
+
+    def _limited(self, name: str, value: bytes) -> bytes:
+        """The part, or what stands for it if it is too large."""
+        if len(value) <= MAX_BYTES.get(name, _MAX_OTHER):
+            return value
+        reason = f"{len(value)} bytes, more than {MAX_BYTES.get(name, _MAX_OTHER)}"
+        if name not in _EMPTY:
+            raise WireError(name, reason)
+        self.left_out.append((name, reason))
+        return _EMPTY[name]
+
+    def read(self, name: str) -> Any:  # noqa: ANN401 - the type of the field in NodeReport
+        """The value of one field. Raises WireError."""
+        if name in self._parts:
+            return decoded(_DECODERS[name], self._parts[name], name)
+        field = _FIELDS[name]
+        if field.default_factory is not MISSING:
+            return field.default_factory()
+        if field.default is MISSING or name == "schema_version":  # the exporter's default says nothing about a report
+            raise WireError(name, "missing")
+        return field.default
+
+    def leave_out_unknown_nri(self) -> str:
+        """Leave out a section of the NRI policy whose version is unknown. Returns why; "" if it is not left out."""
+        try:
+            version = _VERSIONED.decode(self._parts.get(NRI, b"{}")).version
+        except msgspec.DecodeError:
+            return ""
+        if version == NRI_VERSION:
+            return ""
+        del self._parts[NRI]
+        return f"version {version!r:.40} is not known; this extender reads version {NRI_VERSION}"
+
+    def facts(self) -> NodeReport:
+        """The report without `machine` and `kubelet`. Raises WireError, also if its schema version is unknown."""
+        if (version := self.read("schema_version")) != SCHEMA_VERSION:
+            raise WireError("schema_version", f"{version} is unknown; this extender reads version {SCHEMA_VERSION}")
+        values = {name: self.read(name) for name in _FIELDS if name not in _READ_LATER}
+        return NodeReport(machine=_NO_MACHINE, kubelet=None, **values)
+
+    def kubelet_digest(self, version: str, rules: Mapping[str, bool]) -> str:
+        """SHA-256 of all that describes the kubelet, with its *version* and its *rules*."""
+        nri = self._parts.get(NRI, b"null")
+        if nri.startswith(b"{"):
+            section = decoded(_SPLIT_NRI, nri, NRI)
+            nri = b"[%b]" % b",".join(bytes(getattr(section, name)) or b"null" for name in _NRI_FIXED)
+        fixed = (self._parts.get(name, b"null") for name in ("machine", "kubelet"))
+        return hashlib.sha256(b",".join((orjson.dumps([version, dict(rules)]), *fixed, nri))).hexdigest()
+
 
 _NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z", re.ASCII)
 FIRST_STEPS: Final = 500_000
@@ -52,38 +178,31 @@ _HEARTBEAT: Final = msgspec.json.Decoder(Heartbeat)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadReport:
-    """A consistent report.
+    """A consistent report. `kubelet` and `state` None: no verdict is possible.
 
-    `pods` None: the node could not list them. `version_from_node`: the kubelet version in the Node object, "" if
-    unknown; None if the report has the version. `podresources`: whether the kubelet listened, and since when by the
-    node's clock (see the contract); None: unknown. `is_starting`: the list of pods is incomplete, because the kubelet
-    started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: the digest of all that describes the kubelet, ""
-    without one. `nri`: None if the node does not run the NRI topology-aware policy. See the rules of this file for the
-    other fields.
+    `facts`: what it says, without the parts that describe the kubelet. Its version can be from the Node object, its
+    rules are also those of the cluster, and the pods of a starting kubelet are in doubt. `version_from_node`: the
+    kubelet version in the Node object, "" if unknown; None if the report has the version. `is_starting`: the list of
+    pods is incomplete, because the kubelet started less than `FIRST_LIST_SECONDS` before. `kubelet_digest`: the digest
+    of all that describes the kubelet, "" without one. `nri`: None if the node does not run the NRI topology-aware
+    policy. See the rules of this file for the other fields.
     """
 
-    node_name: str
-    boot_id: str
-    sequence: int
-    observed_at: float
-    kubelet_version: str | None
-    kubelet: Kubelet | None
-    state: ManagerState | None
-    hidden: frozenset[Provider]
-    contradictory: bool
-    pods: tuple[ReportedPod, ...] | None
-    zones: tuple[Zone, ...]
-    problems: tuple[Problem, ...]
+    facts: NodeReport
+    problems: Sequence[Problem]
     version_from_node: str | None = None
-    podresources: PodResourcesService | None = None
     is_starting: bool = False
+    kubelet: Kubelet | None = None
     kubelet_digest: str = ""
+    state: ManagerState | None = None
+    hidden: frozenset[Provider] = NOTHING_HIDDEN
+    contradictory: bool = False
     nri: NriFacts | None = None
 
     @property
     def not_counted(self) -> frozenset[str]:
         """UIDs of the pods that the kubelet certainly does not count."""
-        return frozenset(pod.uid for pod in self.pods or () if pod.counted is False and pod.uid is not None)
+        return frozenset(pod.uid for pod in self.facts.pods or () if pod.counted is False and pod.uid is not None)
 
 
 class NewKubeletError(Exception):
@@ -115,7 +234,8 @@ def read_report(
     facts = parts.facts()
     _check_envelope(facts)
     version_from_node = None if facts.kubelet_version else version_of(facts.node_name)
-    is_starting = _is_starting(facts)
+    served = facts.podresources
+    is_starting = served is not None and served.available and facts.observed_at - served.since < FIRST_LIST_SECONDS
     facts = replace(
         facts,
         kubelet_version=version_from_node or facts.kubelet_version,
@@ -123,48 +243,25 @@ def read_report(
         pods=_in_doubt(facts.pods) if is_starting else facts.pods,
     )
     problems = _problems(facts, version_from_node, unknown_nri, parts.left_out)
-    node = _read_node(facts, parts, problems, known, starts=starts)
+    read = ReadReport(facts=facts, problems=problems, version_from_node=version_from_node, is_starting=is_starting)
+    read = _with_kubelet(read, parts, problems, known, starts=starts)
     if unknown_nri or any(field == NRI for field, _ in parts.left_out):
-        node = node._replace(hidden=node.hidden | {Provider.RUNTIME})
-    return ReadReport(
-        node_name=facts.node_name,
-        boot_id=facts.boot_id,
-        sequence=facts.sequence,
-        observed_at=facts.observed_at,
-        kubelet_version=facts.kubelet_version,
-        pods=None if facts.pods is None else tuple(facts.pods),
-        zones=tuple(facts.zones),
-        problems=tuple(problems),
-        version_from_node=version_from_node,
-        podresources=facts.podresources,
-        is_starting=is_starting,
-        **node._asdict(),
-    )
+        read = replace(read, hidden=read.hidden | {Provider.RUNTIME})
+    return replace(read, problems=tuple(problems))
 
 
-class _ReplayFacts(NamedTuple):
-    """What a replay needs of the report. `kubelet` and `state` None: no verdict is possible."""
-
-    kubelet: Kubelet | None = None
-    kubelet_digest: str = ""
-    state: ManagerState | None = None
-    hidden: frozenset[Provider] = NOTHING_HIDDEN
-    contradictory: bool = False
-    nri: NriFacts | None = None
-
-
-def _read_node(
-    facts: NodeReport,
+def _with_kubelet(
+    read: ReadReport,
     parts: ReportParts,
     problems: list[Problem],
     known: Callable[[str], Kubelet | None],
     *,
     starts: bool,
-) -> _ReplayFacts:
-    """The kubelet, its state, and the facts of the NRI policy; adds to *problems*. Raises WireError."""
-    nri: NriFacts | None = None
+) -> ReadReport:
+    """*read* with the kubelet, its state, and the facts of the NRI policy; adds to *problems*. Raises WireError."""
+    facts = read.facts
     try:
-        _check_sizes(facts)
+        list_at(facts.pods, "pods", MAX_PODS)
         digest = parts.kubelet_digest(facts.kubelet_version or "", facts.rules)
         same = known(digest)
         if same is None and not starts:
@@ -172,20 +269,21 @@ def _read_node(
         if facts.nri is not None:
             runtime = same.runtime if same and isinstance(same.runtime, NriRuntime) else None
             nri, nri_problems = read_nri(facts.nri, runtime)
+            read = replace(read, nri=nri)
             problems += nri_problems
         devices = devices_of(facts.devices or {})
         kubelet = same or _read_kubelet(facts, parts, problems)
         if kubelet is None:
-            return _ReplayFacts(nri=nri)
-        if left_out_counts(parts.left_out):
+            return read
+        if any(field not in ("problems", "zones", NRI) for field, _ in parts.left_out):
             problems.append(problem("", "a part of the report is too large: no verdict is possible", "error"))
-            return _ReplayFacts(nri=nri)
+            return read
         observed = observed_state(facts, kubelet, devices, problems)
     except CapError as cap:
         problems.append(problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
-        return _ReplayFacts(nri=nri)
-    node = _ReplayFacts(kubelet, digest, *observed, nri)
-    return node if facts.nri is None else _with_policy(node, problems)
+        return read
+    read = replace(read, kubelet=kubelet, kubelet_digest=digest, **observed._asdict())
+    return read if facts.nri is None else _with_policy(read, kubelet, observed.state, problems)
 
 
 def _read_kubelet(facts: NodeReport, parts: ReportParts, problems: list[Problem]) -> Kubelet | None:
@@ -194,7 +292,8 @@ def _read_kubelet(facts: NodeReport, parts: ReportParts, problems: list[Problem]
     Every available part is read, so that a missing part never hides an error in another.
     """
     check_switches(facts.rules)
-    reported, configured = parts.machine(), parts.kubelet()
+    reported: ReportedMachine = parts.read("machine")
+    configured: ReportedKubeletConfig | None = parts.read("kubelet")
     version = facts.kubelet_version or ""
     machine = machine_of(reported) if reported.cpus or reported.numa else None
     config = None if configured is None else kubelet_config_of(version, configured, rules=facts.rules)
@@ -212,19 +311,17 @@ def _read_kubelet(facts: NodeReport, parts: ReportParts, problems: list[Problem]
     return None
 
 
-def _with_policy(node: _ReplayFacts, problems: list[Problem]) -> _ReplayFacts:
-    """*node* with the NRI policy and its grants; the policy is hidden if a part of that is not known."""
-    assert node.kubelet is not None
-    assert node.state is not None
-    if node.nri is None:
-        return node._replace(hidden=node.hidden | {Provider.RUNTIME})
-    known = node.kubelet.runtime if isinstance(node.kubelet.runtime, NriRuntime) else None
-    try:
-        policy, granted = policy_and_grants(node.nri, known)
-    except UnknownPolicyError as unknown:
-        problems.append(problem(unknown.path, f"{unknown.reason}: no verdict of the NRI policy"))
-        return node._replace(hidden=node.hidden | {Provider.RUNTIME})
-    return node._replace(kubelet=replace(node.kubelet, runtime=policy), state=replace(node.state, runtime=granted))
+def _with_policy(read: ReadReport, kubelet: Kubelet, state: ManagerState, problems: list[Problem]) -> ReadReport:
+    """*read* with the NRI policy and its grants; the policy is hidden if a part of that is not known."""
+    if read.nri is not None:
+        known = kubelet.runtime if isinstance(kubelet.runtime, NriRuntime) else None
+        try:
+            policy = known or nri_policy(read.nri)
+            state = replace(state, runtime=nri_state(policy, read.nri.grants))
+            return replace(read, kubelet=replace(kubelet, runtime=policy), state=state)
+        except UnknownPolicyError as unknown:
+            problems.append(problem(unknown.path, f"{unknown.reason}: no verdict of the NRI policy"))
+    return replace(read, hidden=read.hidden | {Provider.RUNTIME})
 
 
 def _problems(
@@ -246,12 +343,6 @@ def _problems(
     return [*problems, problem(NRI, f"left out: {unknown_nri}")] if unknown_nri else problems
 
 
-def _is_starting(facts: NodeReport) -> bool:
-    """Whether the kubelet may not have had its first list of pods when the report was made."""
-    served = facts.podresources
-    return served is not None and served.available and facts.observed_at - served.since < FIRST_LIST_SECONDS
-
-
 def _in_doubt(pods: Sequence[ReportedPod] | None) -> list[ReportedPod] | None:
     """Pods of a starting kubelet: an unlisted one may still run, and is admitted again with the first list."""
     if pods is None:
@@ -262,16 +353,6 @@ def _in_doubt(pods: Sequence[ReportedPod] | None) -> list[ReportedPod] | None:
 def read_heartbeat(body: bytes) -> Heartbeat:
     """Read the body of a heartbeat. Raises WireError."""
     return decoded(_HEARTBEAT, body)
-
-
-def left_out_counts(left_out: Sequence[tuple[str, str]]) -> bool:
-    """Whether something is left out on which verdicts depend."""
-    return any(field not in ("problems", "zones", NRI) for field, _ in left_out)
-
-
-def _check_sizes(facts: NodeReport) -> None:
-    if facts.pods is not None and len(facts.pods) > MAX_PODS:
-        raise CapError("pods", f"{len(facts.pods)} pods, more than {MAX_PODS}")
 
 
 def _check_envelope(facts: NodeReport) -> None:

@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
-from extender.wire.parsing import Json, converted, decoded, integer_at, load_deep_json
+from extender.wire.parsing import (
+    Json,
+    converted,
+    decoded,
+    integer_at,
+    load_deep_json,
+)
 from extender.wire.pods import pod_from_json
 from extender.wire.replies import about
 

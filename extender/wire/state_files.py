@@ -2,7 +2,7 @@
 
 Rules of this file
 - The files are read in all forms that kubelets 1.27 to 1.37 write. A document of 1.37 is read as its kubelet restores
-  it: from `data` (`node_exporter.state_document`).
+  it: from `data` (`node_exporter.checkpoints`).
 - Checksums of older documents are not checked here: the exporter has checked them.
 - A document of policy none, or one that the kubelet never initialised, has no state: None.
 - A manager whose state file is missing, or was written under a policy other than the configured one, is hidden, and so
@@ -37,12 +37,11 @@ from extender.kubelet.state import (
     OneContainer,
 )
 from extender.kubelet.verdict import Provider
-from extender.wire.errors import CapError, WireError, shown
+from extender.wire.errors import CapError, WireError, problem, shown
 from extender.wire.parsing import converted
-from extender.wire.report_parts import problem
 from extender.wire.scenarios import Devices
+from node_exporter.checkpoints import StateDocumentError, effective_document
 from node_exporter.report import NodeReport, Problem
-from node_exporter.state_document import StateDocumentError, effective_document
 
 CPU_FIELD: Final = "state.cpu_manager_state"
 MEMORY_FIELD: Final = "state.memory_manager_state"
@@ -138,12 +137,6 @@ def restored(document: JsonObject, field: str) -> JsonObject:
         return effective_document(document)
     except StateDocumentError as error:
         raise WireError(field, f"no kubelet starts with this file: {error}") from None
-
-
-def policy_name(document: JsonObject) -> str:
-    """The policy that wrote a CPU or memory document, which `restored` returned; "" if it names none."""
-    policy = document.get("policyName")
-    return policy if isinstance(policy, str) else ""
 
 
 def cpu_state(document: JsonObject, max_cpu: int) -> CPUState | None:
@@ -358,7 +351,7 @@ def _readable(
             gaps.hide(manager, field, "missing")
         return None
     content = restored(document, field)
-    written_by = policy_name(content)
+    written_by = content.get("policyName") or ""
     if written_by != policy:
         gaps.hide(
             manager, field, f"written under policy {shown(written_by)}, but the configuration has {shown(policy)}"

@@ -1,8 +1,8 @@
-"""The receivers of reports, one module each. All implement `Sink`, and none ever raises."""
+"""The receivers of reports, one module each, and one that only prints. All implement `Sink`, and none ever raises."""
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from node_exporter.report import NodeReport
 
@@ -51,3 +51,30 @@ class Sink(Protocol):
     def close(self) -> None:
         """Close connections."""
         ...
+
+
+class DrySink:
+    """Writes every message to a stream, and accepts it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def put_report(self, report: NodeReport, body: bytes) -> Reply:
+        """Write the report."""
+        del report
+        return self._write(body)
+
+    def post_heartbeat(self, body: bytes) -> Reply:
+        """Write the heartbeat."""
+        return self._write(body)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _write(self, body: bytes) -> Reply:
+        try:
+            self._stream.write(body + b"\n")
+            self._stream.flush()
+        except OSError as error:
+            return Reply(outcome=Delivery.UNAVAILABLE, detail=str(error))
+        return Reply(outcome=Delivery.ACCEPTED, sent_bytes=len(body) + 1)

@@ -16,7 +16,7 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Seen
-from extender.kube.node_context import WatchedSurroundings
+from extender.kube.nodes import WatchedSurroundings
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import make_judge
 from extender.scheduling.judgement import UncertaintyPolicy

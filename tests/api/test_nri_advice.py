@@ -10,7 +10,7 @@ from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.kube.changes import Batch, Seen
-from extender.kube.node_context import WatchedSurroundings
+from extender.kube.nodes import WatchedSurroundings
 from tests.nri_samples import EIGHT, nri_report, placed_pod
 from tests.world.clock import Clock
 from tests.world.exporters import report_all

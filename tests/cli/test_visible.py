@@ -27,8 +27,7 @@ from click.testing import CliRunner
 from extender.__main__ import COMMANDS, main
 from extender.observability.logs import JSONFormatter, TextFormatter
 from node_exporter.__main__ import main as exporter
-from node_exporter.logs import ExporterLogFormatter, ExporterTextFormatter
-from node_exporter.visible import visible, visible_output
+from node_exporter.visible import ExporterLogFormatter, ExporterTextFormatter, visible, visible_output
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.waiting import PATIENCE_SECONDS
 
@@ -291,5 +290,5 @@ def test_every_handler_of_log_records_has_one_of_these_formatters() -> None:
     words = re.compile(r"Handler\(\)|Handler\(sys|basicConfig|\.addHandler|dictConfig")
     assert {str(file.relative_to(root)) for file in files if words.search(file.read_text())} == {
         "extender/observability/logs.py",
-        "node_exporter/logs.py",
+        "node_exporter/visible.py",
     }

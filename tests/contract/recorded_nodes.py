@@ -26,8 +26,7 @@ import orjson
 from extender.api.service import Service
 from extender.app import make_service
 from extender.config.settings import Settings
-from extender.conformance.agreement import Checker, Difference
-from extender.conformance.scenario import Admission, run
+from extender.conformance.agreement import Admission, Checker, Difference, run
 from extender.demo.serving import serving
 from extender.kubelet.admission import Outcome, admit
 from extender.kubelet.resolve import resolve

@@ -18,8 +18,7 @@ from extender.identity import EVERYTHING
 from extender.intake import read_profiles
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed, Refused
-from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import NodeObject, decode_node
+from extender.kube.nodes import NodeObject, WatchedSurroundings, decode_node
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.questions.node_context import WatchedPod
 from extender.scheduling.binder import GatedBinder, Unelected

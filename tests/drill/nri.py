@@ -15,7 +15,7 @@ from extender.nri.events import Node, create, remove, remove_pod, run_pod, set_u
 from extender.wire.nri_reports import nri_machine
 from extender.wire.nri_scenarios import NriStep, config_from_json, container_of, pod_of
 from extender.wire.parsing import parse_milli
-from node_exporter.nri_grants import read_state_file
+from node_exporter.nri_plugin import read_state_file
 from node_exporter.report import ReportedNriMachine, ReportedNriNode
 from tests.drill.api import Api
 from tests.drill.node import Kubelet

@@ -21,7 +21,7 @@ import yaml
 
 from extender.intake import report_facts
 from extender.kube.errors import KubeError, api_error
-from extender.kube.lines import parse_events
+from extender.kube.objects import parse_events
 from extender.kube.reviews import Reviews
 from extender.lint.documents import read_documents, read_environment
 from extender.samples.nodes import Workload

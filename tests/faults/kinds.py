@@ -20,7 +20,7 @@ import extender.kube
 from extender.features.groups.feed import sized_objects
 from extender.features.preemption.nominated import decode_nominated
 from extender.kube.pods import PodDecoder
-from extender.kube.source import ObjectReader, Source, UnreadObjects
+from extender.kube.source import ObjectReader, Source
 from extender.wire.errors import WireError
 from extender.wire.groups import APIS, group_of
 from extender.wire.pods import pod_from_json
@@ -54,7 +54,7 @@ def sources() -> Mapping[str, Source[Any]]:
 def read_by_watch(path: str) -> Callable[[bytes], object]:
     """What the watch at *path* does with an object."""
     source, known = sources()[path], dict[str, Any]()
-    reader = ObjectReader(source, UnreadObjects(LOG, path, time.monotonic))
+    reader = ObjectReader(source, LOG, time.monotonic)
     return lambda raw: reader.read(raw, known).entry
 
 

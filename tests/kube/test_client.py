@@ -176,6 +176,7 @@ def test_the_service_account_of_the_pod(tmp_path: Path) -> None:
 
     assert access.configuration.host == "https://[fd00::1]:443"
     assert access.configuration.ssl_ca_cert == str(tmp_path / "ca.crt")
+    assert access.credentials is not None
     assert access.credentials.authorization() == "Bearer mine"
     with pytest.raises(ClientConfigError, match="not in a cluster"):
         in_cluster(tmp_path, {})

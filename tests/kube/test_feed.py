@@ -11,7 +11,7 @@ from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Changed, Gone, Seen
 from extender.kube.feed import ClusterFeed, Refused
-from extender.kube.node_context import WatchedSurroundings
+from extender.kube.nodes import WatchedSurroundings
 from extender.kube.pods import PodRecord
 from extender.wire.pods import pod_from_json
 from tests.observations import observation_of

@@ -27,11 +27,10 @@ from extender.features.topologies.feature import TOPOLOGIES
 from extender.kube.access import plain
 from extender.kube.changes import Batch
 from extender.kube.client import KubeClient
-from extender.kube.lines import parse_events
 from extender.kube.nodes import NODES
-from extender.kube.objects import name_of, read_head, read_object, read_page
+from extender.kube.objects import name_of, parse_events, read_head, read_object, read_page
 from extender.kube.pods import PODS
-from extender.kube.source import ObjectReader, Source, UnreadObjects
+from extender.kube.source import ObjectReader, Source
 from extender.kube.watch import Watch
 from extender.runtime.connection import ApiConnection
 from extender.wire.errors import WireError
@@ -261,7 +260,7 @@ def honest(kind: str, name: str) -> bytes:
 
 
 def reader_of(kind: str) -> ObjectReader[Any]:
-    return ObjectReader(KINDS[kind][0], UnreadObjects(LOG, kind, time.monotonic))
+    return ObjectReader(KINDS[kind][0], LOG, time.monotonic)
 
 
 def read_each(reader: ObjectReader[Any], objects: list[bytes]) -> dict[str, Any]:
@@ -448,13 +447,19 @@ def test_an_object_that_was_unread_before_a_list_is_forgotten_with_it(
 
 def test_an_object_that_changes_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     seconds = iter(range(0, 100_000, 100))
-    unread = UnreadObjects(LOG, "/pods", lambda: next(seconds))
+
+    def decode(value: Mapping[str, Any]) -> tuple[str, str]:
+        return "uid", str(int(value["kind"]))
+
+    reader = ObjectReader(Source(path="/pods", decode=decode), LOG, lambda: next(seconds))
+    good, bad = (orjson.dumps({"kind": kind, "metadata": {"name": "a", "uid": "uid"}}) for kind in ("1", "x"))
     with caplog.at_level(logging.WARNING, logger=LOG.name):
         for _ in range(5):
-            unread.note("uid", name_of({"metadata": {"name": "a", "uid": "uid"}}), TypeError("x"))
+            reader.read(bad, {})
         assert len(caplog.records) == 1
-        unread.forget(["uid"])
-        unread.note("uid", name_of({"metadata": {"name": "a", "uid": "uid"}}), TypeError("x"))
+        reader.read(good, {})
+        assert not reader.unread
+        reader.read(bad, {})
 
     assert len(caplog.records) == 2
 

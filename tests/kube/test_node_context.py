@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from extender.kube.changes import Batch, Changed, Gone, Seen
-from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import NodeObject
+from extender.kube.nodes import NodeObject, WatchedSurroundings
 from extender.kube.pods import PodRecord
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from tests.reports import pod_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from extender.kube.changes import Batch, ConsumerGoneError, Gone, LoopHandoff, Mirror, Seen, batches
 from extender.kube.client import KubeClient
 from extender.kube.errors import ApiError, Backoff, status_error
-from extender.kube.lines import BrokenStreamError, LineReader, parse_events, went_back
+from extender.kube.objects import BrokenStreamError, LineReader, parse_events, went_back
 from extender.kube.pods import PODS, PodRecord
 from extender.kube.reviews import TTLCache
 from extender.kube.watch import Watch

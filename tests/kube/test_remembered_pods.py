@@ -11,7 +11,7 @@ from extender.kube import pods
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import KubeClient
 from extender.kube.feed import pod_of
-from extender.kube.node_context import WatchedSurroundings
+from extender.kube.nodes import WatchedSurroundings
 from extender.kube.pods import MAX_READ_BYTES, PODS, PodDecoder, PodRecord, read_reduced
 from extender.kube.watch import STREAM_CHANGES, Watch
 from extender.recent import RecentBytes

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from extender.wire.feature_gates import KNOWN_GATES, start_fault
+from extender.wire.known_fields import KNOWN_GATES, start_fault
 from tests.live.binaries import MissingError, find
 
 FAULT = re.compile(

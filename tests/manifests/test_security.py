@@ -9,7 +9,7 @@ import pytest
 from extender.config.settings import Settings
 from extender.identity import AccessScope
 from extender.kube.authority import GRANTS as SCOPES
-from node_exporter.nri_grants import STATE_FILE
+from node_exporter.nri_plugin import STATE_FILE
 from tests.kube.test_rbac import GRANTS
 from tests.manifests.rendering import MANIFESTS, TARGETS, containers, documents, everything, named, pod_specs, rendered
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from node_exporter.bounded_http import Connection, CredentialFiles
-from node_exporter.kubelet_api import kubelet_at
+from node_exporter.podresources import kubelet_at
 from tests.node_exporter.fake_kubelet import FakeKubeletApi
 
 

@@ -18,8 +18,7 @@ import trustme
 from node_exporter.agent import Agent, Cadence, next_sequence
 from node_exporter.bounded_http import CredentialFiles
 from node_exporter.metrics import ExporterMetrics
-from node_exporter.node import NodeReader, NodeSettings
-from node_exporter.observe import observe
+from node_exporter.node import NodeReader, NodeSettings, observe
 from node_exporter.report import KubeletState, NodeReport, ReportedMachine
 from node_exporter.sinks import Delivery, Reply
 from node_exporter.sinks.http import HttpSink

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from node_exporter.certificates import expiry, not_after
-from node_exporter.metrics import ExporterMetrics
+from node_exporter.metrics import ExporterMetrics, expiry, not_after
 
 ENDS = [
     datetime(2049, 12, 31, 23, 59, 59, tzinfo=UTC),

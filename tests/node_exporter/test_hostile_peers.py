@@ -175,7 +175,7 @@ def test_a_podresources_service_that_hangs_ends_by_its_deadline(behave: Behave) 
 
 
 HUNG_READ = (
-    "import threading, node_exporter.observe as observe; from node_exporter.__main__ import main;"
+    "import threading, node_exporter.node as observe; from node_exporter.__main__ import main;"
     "observe.read_pod_logs = lambda _directory: (print('hangs', flush=True), threading.Event().wait());"
     "main()"  # as on a file system that does not answer
 )

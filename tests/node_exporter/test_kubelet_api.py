@@ -6,7 +6,7 @@ import pytest
 import trustme
 
 from node_exporter.bounded_http import Connection, CredentialFiles
-from node_exporter.kubelet_api import ask_kubelet, kubelet_at
+from node_exporter.podresources import ask_kubelet, kubelet_at
 from tests.node_exporter.fake_kubelet import FakeKubeletApi
 
 

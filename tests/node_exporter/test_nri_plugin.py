@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node_exporter.nri_grants import STATE_FILE
-from node_exporter.nri_plugin import DOUBTED_SECONDS, SETTLED_SECONDS, PluginWatch
+from node_exporter.nri_plugin import DOUBTED_SECONDS, SETTLED_SECONDS, STATE_FILE, PluginWatch
 from node_exporter.nri_policy import NriObserver
 from tests.node_exporter.nri_trees import GRANT, write_nri_machine, write_state_file
 from tests.node_exporter.trees import write_text

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from node_exporter.__main__ import main
 from node_exporter.bounded_http import Connection, CredentialFiles
 from node_exporter.node import NodeReader, NodeSettings
-from node_exporter.nri_grants import STATE_FILE, read_state_file
+from node_exporter.nri_plugin import STATE_FILE, read_state_file
 from node_exporter.nri_policy import NriObserver, config_from_api, config_from_file
 from node_exporter.report import ReportedNriPolicy
 from tests.node_exporter.nodes import SCENARIO, cpu_state, memory_state

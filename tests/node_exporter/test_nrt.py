@@ -18,8 +18,16 @@ from node_exporter.bounded_http import Connection, CredentialFiles
 from node_exporter.node import NodeReader, NodeSettings
 from node_exporter.report import NodeReport, ReportedContainer, ReportedMemoryBlock, ReportedPod
 from node_exporter.sinks import Delivery
-from node_exporter.sinks.nrt import MAX_ANSWER_BYTES, NrtSink
-from node_exporter.topology_object import LEFT_OUT, REPORT, SPARED, exclusive_pods, fingerprint, to_nrt
+from node_exporter.sinks.nrt import (
+    LEFT_OUT,
+    MAX_ANSWER_BYTES,
+    REPORT,
+    SPARED,
+    NrtSink,
+    exclusive_pods,
+    fingerprint,
+    to_nrt,
+)
 from tests.fakes.apiserver import FakeApiServer
 from tests.node_exporter.nodes import SCENARIO, cpu_state, device_state, memory_state
 from tests.node_exporter.trees import write_scenario

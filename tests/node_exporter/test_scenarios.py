@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
+from node_exporter.checkpoints import effective_document
 from node_exporter.kubelet_config import effective_config
 from node_exporter.node import NodeReader, NodeSettings
-from node_exporter.state_document import effective_document
 from tests.node_exporter.fake_kubelet import FakeKubelet
 from tests.node_exporter.scenario_devices import device_checkpoint, plugin_devices
 from tests.node_exporter.trees import KUBELET_DIR, write_scenario

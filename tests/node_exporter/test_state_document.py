@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from extender.wire.errors import WireError
-from node_exporter.checkpoints import parse_files, read_files, wrong_checksum
-from node_exporter.state_document import StateDocumentError, edited_by_hand, effective_document, fnv32a
+from node_exporter.checkpoints import (
+    StateDocumentError,
+    edited_by_hand,
+    effective_document,
+    fnv32a,
+    parse_files,
+    read_files,
+    wrong_checksum,
+)
 from tests.checkpoints import cpu_state_from_json, memory_state_from_json
 
 RECORDED = Path(__file__).parents[1] / "vectors" / "state-files" / "1.37.jsonl.xz"

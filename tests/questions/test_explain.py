@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from extender.answers.explanation import HintsStep, explanation_of
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
-from extender.kubelet.trace import Allocated, HintsOffered, Merged
-from extender.kubelet.verdict import Admitted, Rejected
+from extender.kubelet.verdict import Admitted, Allocated, HintsOffered, Merged, Rejected
 from extender.questions.explain import MAX_HINTS, explain
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import MAX_REPLAYS

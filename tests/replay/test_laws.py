@@ -30,8 +30,7 @@ from extender.kubelet.sets import (
 )
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
-from extender.kubelet.trace import RecordingTrace
-from extender.kubelet.verdict import Admitted, Certainty, Rejected, Verdict, When
+from extender.kubelet.verdict import Admitted, Certainty, RecordingTrace, Rejected, Verdict, When
 from extender.wire.scenarios import scenario_from_json
 from tests.oracle import NaiveKubelet, NaiveKubeletError
 from tests.replay.strategies import machines, scenarios

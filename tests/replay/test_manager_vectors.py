@@ -21,8 +21,7 @@ from extender.kubelet.sets import bits_of, format_list, iter_bits, universe
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import Device, DeviceState, ManagerState
 from extender.kubelet.topology_manager import Walk, admit_by_scope
-from extender.kubelet.trace import NO_TRACE
-from extender.kubelet.verdict import Refusal
+from extender.kubelet.verdict import NO_TRACE, Refusal
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json
 from tests.replay.vectors import manager_cases

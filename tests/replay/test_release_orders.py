@@ -8,7 +8,7 @@ import pytest
 from extender.cluster.ledger import EMPTY, leave
 from extender.cluster.ledger import expire as forget_ended
 from extender.cluster.projection import ProjectionInput, project
-from extender.kubelet.release_orders import MAX_ORDERS, release_in_any_order
+from extender.kubelet.restart import MAX_ORDERS, release_in_any_order
 from extender.kubelet.state import (
     Block,
     CPUState,

@@ -8,8 +8,16 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
-from extender.kubelet.trace import NO_TRACE, Allocated, HintRecord, HintsOffered, Merged, RecordingTrace, TraceEvent
-from extender.kubelet.verdict import Rejected
+from extender.kubelet.verdict import (
+    NO_TRACE,
+    Allocated,
+    HintRecord,
+    HintsOffered,
+    Merged,
+    RecordingTrace,
+    Rejected,
+    TraceEvent,
+)
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import devices_from_json, kubelet_config_from_json, machine_from_json
 

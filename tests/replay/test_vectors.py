@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from extender.conformance.agreement import COUNTED, Checker, Difference, check
-from extender.conformance.scenario import Admission, run
+from extender.conformance.agreement import COUNTED, Admission, Checker, Difference, check, run
 from extender.kubelet.admission import Outcome, release_pods
 from extender.kubelet.observed import contradictions
 from extender.kubelet.resolve import resolve

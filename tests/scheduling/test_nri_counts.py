@@ -20,7 +20,7 @@ from extender.scheduling.reasons import RefusalReason
 from extender.wire.nrt import DEFAULT_REFRESH_SECONDS, REPORT
 from extender.wire.pods import pod_from_json
 from node_exporter.report import NodeReport
-from node_exporter.topology_object import to_nrt
+from node_exporter.sinks.nrt import to_nrt
 from tests.cluster.reading import classes_at
 from tests.nri_states import filter_answer, machine_facts, report_with, sampled_creations, section_of
 from tests.replay.nri.zones import topology_object

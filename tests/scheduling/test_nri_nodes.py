@@ -35,7 +35,7 @@ from extender.scheduling.records.predictions import Result
 from extender.wire.nri_scenarios import config_from_json
 from extender.wire.nrt import counted, published_from_json
 from extender.wire.pods import pod_from_json
-from node_exporter.nri_grants import read_state_file
+from node_exporter.nri_plugin import read_state_file
 from tests.node_exporter.nri_trees import GRANT, write_state_file
 from tests.nri_states import filter_answer, machine_facts, report_with, sampled_creations, section_of
 from tests.replay.nri.vectors import machine, snapshot

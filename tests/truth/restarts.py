@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from extender.cluster.node_class import ClassTable
-from extender.conformance.scenario import KubeletCrashError
+from extender.conformance.agreement import KubeletCrashError
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve

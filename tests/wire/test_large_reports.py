@@ -19,8 +19,7 @@ from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.errors import WireError
 from extender.wire.nri_reports import MAX_GRANTS
 from extender.wire.pods import pod_from_json
-from extender.wire.report_parts import MAX_PROBLEMS
-from extender.wire.reports import ReadReport, read_report
+from extender.wire.reports import MAX_PROBLEMS, ReadReport, read_report
 from tests.faults.attacks import grant
 from tests.faults.hostile_nodes import bare
 from tests.nri_samples import nri_report
@@ -98,7 +97,7 @@ def test_beyond_a_cap_the_node_is_unknown_and_the_reason_is_told(changes: dict[s
     report = read(**changes)
 
     assert (report.kubelet, report.state) == (None, None)
-    assert report.pods is not None, "what people see is kept"
+    assert report.facts.pods is not None, "what people see is kept"
     texts = [f"{problem.path}: {problem.reason}" for problem in report.problems if problem.severity == "error"]
     assert any(reason in text and "too large for a node" in text for text in texts), texts
     assert any("no verdict is possible" in text for text in texts)

@@ -15,8 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from extender.nri.config import PolicyConfig
 from extender.wire.errors import WireError
-from extender.wire.nri_nodes import UnknownPolicyError, nri_policy, nri_state
-from extender.wire.nri_reports import NriFacts, read_nri
+from extender.wire.nri_reports import NriFacts, UnknownPolicyError, nri_policy, nri_state, read_nri
 from extender.wire.reports import ReadReport, read_report
 from node_exporter.report import KubeletState, NodeReport, ReportedMachine, ReportedNriPolicy
 

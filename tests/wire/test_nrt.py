@@ -19,7 +19,7 @@ from extender.wire.errors import WireError
 from extender.wire.nrt import OURS, REPORT, Published, counted, published_from_json, unpack_report
 from extender.wire.reports import read_report
 from node_exporter.report import NodeReport, ReportedContainer, ReportedPod
-from node_exporter.topology_object import LEFT_OUT, SPARED, to_nrt
+from node_exporter.sinks.nrt import LEFT_OUT, SPARED, to_nrt
 from tests.reports import report_of, sample
 
 GPU = "vendor.example/gpu"
@@ -77,8 +77,8 @@ def test_a_large_report_is_carried_without_what_the_replay_does_not_read() -> No
     read = read_report(unpack_report(published_from_json(content), 1 << 20))
     assert content["metadata"]["annotations"][LEFT_OUT] == SPARED
     assert read.state == read_report(BODY).state
-    assert read.pods is not None
-    assert [pod.uid for pod in read.pods] == [pod.uid for pod in pods]
+    assert read.facts.pods is not None
+    assert [pod.uid for pod in read.facts.pods] == [pod.uid for pod in pods]
 
 
 def test_our_object_without_the_report_is_counts() -> None:

@@ -50,7 +50,7 @@ def _holdings(node: ReadReport | SampleNode) -> object:
 def test_a_whole_report_is_the_node() -> None:
     report = _read(report_of(NODE, sequence=7))
 
-    assert (report.node_name, report.boot_id, report.sequence) == ("node-a", "boot-1", 7)
+    assert (report.facts.node_name, report.facts.boot_id, report.facts.sequence) == ("node-a", "boot-1", 7)
     assert report.kubelet is not None
     assert report.kubelet.identity == NODE.kubelet.identity
     assert _holdings(report) == _holdings(NODE)
@@ -234,14 +234,14 @@ def test_a_version_that_the_report_lacks_is_that_of_the_node_object() -> None:
 
     assert report.kubelet is not None
     assert report.kubelet.rules.minor == 34
-    assert report.version_from_node == report.kubelet_version == "v1.34.1"
+    assert report.version_from_node == report.facts.kubelet_version == "v1.34.1"
     assert _problems(report) == {"kubelet_version": "v1.34.1 is from the Node object"}
 
 
 def test_a_version_that_the_report_tells_wins_over_the_node_object() -> None:
     report = read_report(orjson.dumps(report_of(NODE)), lambda _name: "v1.30.0")
 
-    assert report.kubelet_version == "v1.36.2"
+    assert report.facts.kubelet_version == "v1.36.2"
     assert report.version_from_node is None
 
 

@@ -18,8 +18,7 @@ from extender.kubelet.sets import format_list
 from extender.kubelet.verdict import Admitted
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import ReadReport, read_report
-from node_exporter.checkpoints import parse_files, read_files
-from node_exporter.state_document import fnv32a
+from node_exporter.checkpoints import fnv32a, parse_files, read_files
 from tests.reports import pod_of
 
 Json = dict[str, Any]

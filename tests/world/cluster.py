@@ -8,7 +8,7 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed
-from extender.kube.node_context import WatchedSurroundings
+from extender.kube.nodes import WatchedSurroundings
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.samples.nodes import SampleNode
 from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, PodBound, Unelected

@@ -38,6 +38,7 @@ from extender.scheduling.victims import (
     importance,
     numa_nodes_of,
 )
+from extender.wire.parsing import unix_seconds
 from extender.wire.preemption import Proposal
 
 
@@ -300,7 +301,12 @@ class _NodeSearch:
 
 def _described(proposal: Proposal) -> dict[str, RunningPod]:
     return {
-        uid: RunningPod(uid=uid, priority=pod.priority, started_at=pod.started_at, terminating=pod.terminating)
+        uid: RunningPod(
+            uid=uid,
+            priority=pod.spec.priority or 0,
+            started_at=unix_seconds(pod.status.start_time) if pod.status else None,
+            terminating=pod.metadata.deletion_timestamp is not None,
+        )
         for uid, pod in proposal.described.items()
     }
 

@@ -145,8 +145,10 @@ class TopologyFeed:
         body = unpack_report(published, self._max_bytes)
         cluster = self._cluster
         report = read_report(body, cluster.node_objects.version_of, known=cluster.kubelet_with, switches=self._switches)
-        if report.node_name != name:
-            raise WireError("node_name", f"the report is for node {report.node_name!r}, but the object for {name!r}")
+        if report.facts.node_name != name:
+            raise WireError(
+                "node_name", f"the report is for node {report.facts.node_name!r}, but the object for {name!r}"
+            )
         record = self._cluster.observe(observation_of(report, body), now)
         if published.pools:
             return self._cluster.observe_counts(counted(published, self._cluster.node_objects.version_of), now)

@@ -13,6 +13,7 @@ from weakref import ref
 import orjson
 import pytest
 
+from extender.conformance.dra_scenario import DraWorld, scenario_from_json
 from extender.dra.cel import match, selector
 from extender.dra.objects import DraNode, ResourceClaim
 from extender.dra.pools import SliceIndex
@@ -33,7 +34,6 @@ from extender.features.claims.objects import RELEASE_SECONDS, ClaimObjects
 from extender.features.claims.questions import QuestionForecast
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.replay.pod import Pod
-from extender.wire.dra_scenarios import DraWorld, scenario_from_json
 
 Json = dict[str, Any]
 VECTORS = Path(__file__).parents[2] / "vectors/dra/dra-1.36.jsonl.xz"

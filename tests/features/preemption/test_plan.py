@@ -25,7 +25,7 @@ from extender.scheduling.judgement import Action, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.victims import NodePods, RunningPod, count_violations, numa_nodes_of
 from extender.wire.pods import pod_from_json
-from extender.wire.preemption import DescribedPod, Proposal
+from extender.wire.preemption import Proposal, VictimMetadata, VictimPod, VictimSpec
 from tests.reports import pod_of, sample
 
 TABLE = ClassTable()
@@ -68,7 +68,7 @@ def _answer(
     priority: int = 10,
     may_preempt: bool = True,
     limit: int = MAX_REPLAYS,
-    described: dict[str, DescribedPod] | None = None,
+    described: dict[str, VictimPod] | None = None,
     **doubts: Action,
 ) -> Plan | Veto:
     shape = PodShape(pod_from_json(pod_of(cpu=cpu)))
@@ -185,12 +185,12 @@ def test_a_victim_that_is_not_there_drops_the_node() -> None:
 
 def test_a_victim_that_the_request_describes_is_known() -> None:
     """The scheduler sees its own bindings before any watch does."""
-    described = DescribedPod(uid="new", priority=0, started_at=None, terminating=False)
+    described = VictimPod(VictimMetadata("new"), VictimSpec(0))
 
     answer = _answer(_site(pods=_pods()), "new", *SECOND, described={"new": described})
 
     assert answer == Plan(victims=(*SECOND, "new"), violations=3)
-    above = replace(described, priority=10)
+    above = VictimPod(VictimMetadata("new"), VictimSpec(10))
     assert _answer(_site(), "new", *SECOND, described={"new": above}) is Veto.PROTECTED_VICTIM
 
 

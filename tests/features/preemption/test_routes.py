@@ -12,7 +12,7 @@ from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.features.preemption.running import WatchedPods, decode_budget
 from extender.kube.changes import Batch, Seen
-from extender.kube.node_context import WatchedSurroundings
+from extender.kube.nodes import WatchedSurroundings
 from extender.kube.pods import PodRecord
 from extender.samples.nodes import Workload
 from tests.reports import pod_of, report_of, sample

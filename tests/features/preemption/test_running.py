@@ -5,7 +5,7 @@ from typing import Any
 
 from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Changed, Gone, Seen
-from extender.kube.node_context import WatchedSurroundings
+from extender.kube.nodes import WatchedSurroundings
 from extender.kube.pods import PodRecord
 from extender.scheduling.victims import DisruptionBudget, NodePods, RunningPod
 from extender.wire.placement_rules import LabelRequirement

@@ -20,8 +20,7 @@ from extender.kube.access import plain
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.client import KubeClient
 from extender.kube.feed import ClusterFeed
-from extender.kube.node_context import WatchedSurroundings
-from extender.kube.nodes import decode_node
+from extender.kube.nodes import WatchedSurroundings, decode_node
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.questions.shapes import read_shapes
 from extender.scheduling.binder import PodBound

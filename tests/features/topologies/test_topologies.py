@@ -27,8 +27,7 @@ from extender.wire.pods import pod_from_json
 from node_exporter.bounded_http import Connection, CredentialFiles
 from node_exporter.report import NodeReport
 from node_exporter.sinks import Delivery
-from node_exporter.sinks.nrt import NrtSink
-from node_exporter.topology_object import to_nrt
+from node_exporter.sinks.nrt import NrtSink, to_nrt
 from tests import waiting
 from tests.cluster.reading import classes_at
 from tests.fakes.apiserver import FakeApiServer

@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 
 from extender.conformance.agreement import Difference
-from extender.conformance.dra_scenario import check, check_cpus
-from extender.wire.dra_scenarios import cpu_series_from_json
+from extender.conformance.dra_scenario import check, check_cpus, cpu_series_from_json
 from tests.replay.dra.vectors import lines, scenarios
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from extender.conformance.agreement import Difference
-from extender.conformance.dra_scenario import check
-from extender.wire.dra_scenarios import DraScenario, scenario_from_json
+from extender.conformance.dra_scenario import DraScenario, check, scenario_from_json
 
 VECTORS: Final = Path(__file__).parents[2] / "vectors" / "dra"
 
