@@ -7,6 +7,7 @@ CSIStorageCapacity counts, whatever the object says (`framework.go`: defaultEnqu
 for this, of no storage class that exists. So no right on nodes or pods is needed.
 
 Rules of this file
+- A process that begins to lead writes once: it does not know which pods the one before it refused.
 - Only the leader writes. A standby scans the nodes as well, so that a takeover does not start with a scan of every
   node.
 - A scan covers nodes whose class has changed, and replays only what is not cached. The results are cached for the
@@ -66,6 +67,7 @@ class Requeuer(LeaderTask):
 
     _scanned_at: dict[str, int] = field(default_factory=dict, init=False)
     _before: dict[str, NodeClass] = field(default_factory=dict, init=False)
+    _led: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         """Nothing was written yet."""
@@ -85,6 +87,7 @@ class Requeuer(LeaderTask):
         changed = {r.name: r.node_class for r in service.known.nodes if self._scanned_at.get(r.name) != r.node_class.id}
         before, self._before = self._before, changed
         fitting, finished = await self._fitting(pods, frozenset(changed.values()), now + SCAN_SECONDS)
+        self._led = self.can_write() and (self._led or await self._touch("every node") is not None)
         requeued = None
         if fitting is not None and self.can_write():
             requeued = await self._touch(next(name for name, each in changed.items() if each is fitting))

@@ -135,6 +135,17 @@ def test_a_bound_pod_is_not_requeued(cluster: Cluster) -> None:
     assert cluster.scan() is None
 
 
+def test_a_new_leader_writes_once_and_again_until_the_write_has_succeeded(cluster: Cluster) -> None:
+    """Pods that the process before it refused are in nobody's memory."""
+    cluster.server.faults.fail(1, 503)
+    assert cluster.scan() is None
+    assert ANNOTATION not in _annotations(cluster.server)
+    assert cluster.scan() is None
+    written = _annotations(cluster.server)[ANNOTATION]
+    assert cluster.scan() is None
+    assert _annotations(cluster.server)[ANNOTATION] == written
+
+
 def test_a_standby_writes_nothing_and_the_new_leader_starts_with_what_is_left(cluster: Cluster) -> None:
     cluster.leads = False
     assert cluster.filter(pod_of(8), "node-a") == []
@@ -163,6 +174,7 @@ def test_a_node_that_changes_again_and_again_requeues_one_time_in_two_seconds(cl
 
 
 def test_a_server_that_is_away_is_asked_again(cluster: Cluster) -> None:
+    assert cluster.scan() is None, "the first write of a leader"
     assert cluster.filter(pod_of(8), "node-a") == []
     cluster.report("node-a", [])
     cluster.server.faults.fail(1, 503)
