@@ -16,6 +16,8 @@ from tests.live.processes import Program, until
 from tests.ports import reserve_port
 
 POOL = "live-pool"
+GROUP = "live-group"
+"""The provider counts every node with this label as one of its own."""
 NAMESPACE = "kube-system"
 MAX_NODES = 6
 _GROUP = "autoscaling.x-k8s.io"
@@ -54,7 +56,7 @@ def template_node(pool: str, scenario: Json) -> Json:
         "kind": "Node",
         "metadata": {
             "name": f"{pool}-template",
-            "labels": {POOL: pool, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
+            "labels": {POOL: pool, GROUP: pool, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
             "annotations": {
                 "cluster-autoscaler.kwok.nodegroup/min-count": "0",
                 "cluster-autoscaler.kwok.nodegroup/max-count": str(MAX_NODES),
@@ -76,7 +78,7 @@ class Autoscaler(Program):
         config = {
             "apiVersion": "v1alpha1",
             "readNodesFrom": "configmap",
-            "nodegroups": {"fromNodeLabelKey": POOL},
+            "nodegroups": {"fromNodeLabelKey": GROUP},
             "nodes": {"skipTaint": True},
             "configmap": {"name": "kwok-provider-templates", "key": "templates"},
         }

@@ -206,7 +206,7 @@ class Controller(LeaderTask):
         settings = self.service.settings
         known = {pod.uid for record in records for pod in record.pods}
         self._proposed.clear()
-        asked = await self._grouped(call for call in self.waiting.due() if call.pod.uid not in known)
+        asked = await self._grouped(call for call in await self.waiting.due() if call.pod.uid not in known)
         self.service.metrics.scale_up_pods.set(len(known) + sum(len(each.pods) for each in asked))
         if not asked:
             return

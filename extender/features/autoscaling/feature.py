@@ -56,7 +56,7 @@ class AutoscalingFeature(ConnectedFeature):
     def connect(self, connection: ApiConnection) -> None:
         """Watch nodes, and run the controller."""
         service = self.service
-        waiting = Waiting(service.records.decisions, service.clock, service.settings.autoscaling_wait_seconds)
+        waiting = Waiting(service, service.settings.autoscaling_wait_seconds)
         self._controller = Controller(service, connection.client, connection.leads, self._pools, waiting)
         connection.on_nodes.append(self._pools.apply)
         connection.every(STEP_SECONDS, self._controller.step)

@@ -1,16 +1,18 @@
 """Which pods wait for a new node: those that only the extender keeps from the nodes, for lack of room on NUMA nodes.
 
 A pod that kube-scheduler's own filters refuse is left to Cluster Autoscaler, which computes the same. A pod that was
-refused because something is not known, or is about to change, needs no node.
+refused because something is not known, or is about to change, needs no node. The candidates are judged again: a pod
+that was refused while the service had just started gets no further call for up to five minutes.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Final
 
+from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.kubelet.verdict import Certainty
+from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.records.decisions import Call, DecisionLog
+from extender.scheduling.records.decisions import Call
 
 LACKS_ROOM: Final = frozenset(
     {
@@ -30,7 +32,6 @@ LACKS_ROOM: Final = frozenset(
         RefusalReason.NRI_CPUS_NEVER,
         RefusalReason.NRI_MEMORY_NOW,
         RefusalReason.NRI_MEMORY_NEVER,
-        RefusalReason.GROUP_UNFIT,
         RefusalReason.DEMAND_NUMA_NODE,
         RefusalReason.DEMAND_SOCKET,
         RefusalReason.DEMAND_MEMORY,
@@ -40,36 +41,55 @@ LACKS_ROOM: Final = frozenset(
 _CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED, Certainty.DEGRADED})
 MAX_LOOKED: Final = 200
 """How many pods of the last calls are looked at."""
+SCAN_SECONDS: Final = 0.5
+"""Time for judging the candidates of one call."""
 RECENT_SECONDS: Final = 330.0
 """kube-scheduler tries a refused pod again after five minutes at the latest."""
 
 
-def lacks_room(call: Call) -> bool:
-    """Whether a filter call refused every candidate for lack of room, and there was one."""
-    if call.verb != "filter" or not call.is_refused:
-        return False
-    return all(each.refusal in LACKS_ROOM and each.certainty in _CERTAIN for each in call.by_judgement())
-
-
 class Waiting:
-    """Pods that have waited for long enough. *clock*: monotonic seconds; *seconds*: how long they have to wait."""
+    """Pods that have waited for long enough. *seconds*: how long they have to wait."""
 
-    def __init__(self, decisions: DecisionLog, clock: Callable[[], float], seconds: float) -> None:
-        self._decisions, self._clock, self._seconds = decisions, clock, seconds
+    def __init__(self, service: Service, seconds: float) -> None:
+        self._service, self._seconds = service, seconds
         self._since: BoundedMap[str, float] = BoundedMap(MAX_LOOKED * 10)
-        """By UID: when the pod was first refused for lack of room, with no other result since."""
+        """By UID: when the pod was first found to lack room, with nothing else found since."""
 
-    def due(self) -> Iterator[Call]:
+    async def due(self) -> list[Call]:
         """The last filter calls of the pods that have waited for long enough, the oldest first."""
-        now, due = self._clock(), list[tuple[float, Call]]()
-        for calls in self._decisions.newest(MAX_LOOKED):
+        now, due = self._service.clock(), list[tuple[float, Call]]()
+        known: dict[tuple[int, bytes], bool] = {}
+        """Whether pods of one shape lack room on the same candidates."""
+        for calls in self._service.records.decisions.newest(MAX_LOOKED):
             call = next((each for each in calls if each.verb == "filter"), None)
             if call is None or now - call.at > RECENT_SECONDS:
                 continue
-            if not lacks_room(call):
+            key = id(self._service.judging.entry(call.pod)), call.packed_names
+            if call.is_refused and (
+                known[key] if key in known else known.setdefault(key, await self._lacks_room(call))
+            ):
+                since = self._since.setdefault(call.pod.uid, call.at)
+                if now - since >= self._seconds:
+                    due.append((since, call))
+            else:
                 self._since.pop(call.pod.uid, None)
-                continue
-            since = self._since.setdefault(call.pod.uid, call.at)
-            if now - since >= self._seconds:
-                due.append((since, call))
-        yield from (call for _, call in sorted(due, key=lambda each: each[0]))
+        return [call for _, call in sorted(due, key=lambda each: each[0])]
+
+    async def _lacks_room(self, call: Call) -> bool:
+        """Whether each candidate of a call refuses the pod for lack of room, by what is known of it now.
+
+        A candidate that was refused since the pod's group does not fit counts as such, unless it refuses the pod alone
+        for another reason.
+        """
+        service = self._service
+        entry, now = service.judging.entry(call.pod), service.clock()
+        try:
+            answers = await service.judging.answer_nodes(entry, call.names, now, deadline=now + SCAN_SECONDS)
+        except NotReadyError:
+            return False
+        is_group_unfit = any(each.refusal is RefusalReason.GROUP_UNFIT for each in call.instead.values())
+        return bool(call.names) and all(
+            (judgement.refusal in LACKS_ROOM or (judgement.refusal is None and is_group_unfit))
+            and judgement.certainty in _CERTAIN
+            for _, judgement, _ in answers.kinds.counts(answers.codes)
+        )

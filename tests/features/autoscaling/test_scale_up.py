@@ -47,7 +47,7 @@ class World:
 
     def start(self) -> None:
         """A new process: nothing but the API server's objects and the calls of the scheduler are known."""
-        waiting = Waiting(self.service.records.decisions, self.clock, WAIT_SECONDS)
+        waiting = Waiting(self.service, WAIT_SECONDS)
         self.controller = Controller(
             self.service, self.kube, lambda: True, self.pools, waiting, wall=lambda: self.clock.now + 1.8e9
         )
