@@ -1,18 +1,17 @@
 """Events on pods."""
 
-from datetime import UTC, datetime
 from typing import Final
 
 from extender.kube.client import JSON, Requester, path_of
+from extender.wire.parsing import rfc_3339
 
-COMPONENT: Final = "numa-extender"
 MAX_BYTES: Final = 1_000
 """The longest message. The newer API of events refuses more than 1,024."""
 
 
 def write_event(client: Requester, namespace: str, name: str, uid: str, reason: str, message: str, at: float) -> None:
     """Create a warning about a pod. *message*: cut after `MAX_BYTES`. *at*: Unix seconds. Raises KubeError."""
-    moment = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = rfc_3339(int(at))
     event: JSON = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -21,7 +20,7 @@ def write_event(client: Requester, namespace: str, name: str, uid: str, reason: 
         "type": "Warning",
         "reason": reason,
         "message": message.encode()[:MAX_BYTES].decode(errors="ignore"),
-        "source": {"component": COMPONENT},
+        "source": {"component": "numa-extender"},
         "firstTimestamp": moment,
         "lastTimestamp": moment,
         "count": 1,
