@@ -5,8 +5,7 @@ from typing import Final
 from extender.kube.client import JSON, Requester, path_of
 from extender.wire.parsing import rfc_3339
 
-MAX_BYTES: Final = 1_000
-"""The longest message. The newer API of events refuses more than 1,024."""
+MAX_BYTES: Final = 1_000  # of a message; the newer API of events refuses more than 1,024
 
 
 def write_event(client: Requester, namespace: str, name: str, uid: str, reason: str, message: str, at: float) -> None:

@@ -7,9 +7,8 @@ CSIStorageCapacity counts, whatever the object says (`framework.go`: defaultEnqu
 for this, of no storage class that exists. So no right on nodes or pods is needed.
 
 Rules of this file
-- A process that begins to lead writes once: it does not know which pods the one before it refused.
-- Only the leader writes. A standby scans the nodes as well, so that a takeover does not start with a scan of every
-  node.
+- Only the leader writes, also once when it begins to lead: it does not know which pods were refused before. A standby
+  scans the nodes as well, so that a takeover does not start with a scan of every node.
 - A scan covers nodes whose class has changed, and replays only what is not cached. The results are cached for the
   scheduler's next call.
 - Two scans cover each change that leads to no write: a filter call that began before the change may refuse its pod
