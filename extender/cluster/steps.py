@@ -37,9 +37,9 @@ SEARCH_STEPS: Final = 250_000
 """Steps (about a microsecond each) in which a projection must find all states. Then it follows only one order."""
 LAST_STEPS: Final = 100_000
 """Steps after which a projection that follows one order stops, with what it has found."""
-LOOP_STEPS: Final = 10_000
+LOOP_STEPS: Final = 4_000
 """New steps of one projection that the event loop waits for; another thread does what takes longer."""
-LOOP_STEPS_OF_ALL: Final = 100_000
+LOOP_STEPS_OF_ALL: Final = 20_000
 """The event loop computes the nodes that changed since the last read if that takes at most this many new steps."""
 MAX_STATES: Final = 32
 """How many states of one node are followed. A verdict on the node costs a replay for each."""

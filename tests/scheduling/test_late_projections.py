@@ -13,7 +13,7 @@ from extender.cluster import node_projection
 from extender.cluster import store as stores
 from extender.cluster.events import PodGone, PodSeen
 from extender.cluster.node_class import NodeClass
-from extender.cluster.steps import LOOP_STEPS
+from extender.cluster.steps import LOOP_STEPS, LOOP_STEPS_OF_ALL
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.features.deferrals.left_out import AWAIT_SECONDS, CHANGING_SECONDS
@@ -101,6 +101,25 @@ def test_the_event_loop_does_not_wait_and_the_node_is_changing_until_it_is_done(
         assert same(store.classes_of(["node-a"])[0], at_once("node-a")[0])
         assert store.classes_of(["node-a"])[0].complete
         assert len(projections) == 0
+
+    run(story, is_open=False)
+
+
+def test_a_read_computes_a_limited_amount_for_all_nodes_together() -> None:
+    """Seen red: an author of pods on many nodes could make one call wait for a tenth of a second."""
+    names = [f"node-{i}" for i in range(40)]
+
+    async def story(store: NodeStore, _gate: Gate, _projections: Any) -> None:  # noqa: ANN401
+        for name in names:
+            report(store, name)
+            for number in range(2):
+                store.apply(PodSeen(name, waiting(number), started=False), now=1000.0)
+        store.classes_of(names)
+        done = [name for name in names if not store.is_changing(name)]
+        steps = sum(store.pods_of(name).projection.steps.work for name in done)
+
+        assert 0 < len(done) < len(names)
+        assert steps <= LOOP_STEPS_OF_ALL <= 20_000, "20 ms"
 
     run(story, is_open=False)
 
