@@ -60,13 +60,14 @@ class PackedFacts(Mapping[str, object]):
 def report_facts(report: ReadReport) -> Mapping[str, object]:
     """The facts in *report*, as JSON. `pod_count`: how many `pods` there are, None if the node could not list them.
 
-    `resource_policy`: the name of the NRI policy; None if the node has none, or it is not known.
+    `resource_policy`: the name of the NRI policy; None if the node has none, or it is not known. `pcie_roots`: JSON.
     """
     facts = report.facts
     return PackedFacts(
         {
             "kubelet_version": facts.kubelet_version and intern(facts.kubelet_version),
             "resource_policy": None if report.nri is None else intern(report.nri.policy),
+            "pcie_roots": intern(_ENCODER.encode(facts.pcie_roots).decode()),
             "pod_count": None if facts.pods is None else len(facts.pods),
             "problems": msgspec.to_builtins(list(report.problems)),
         },

@@ -80,6 +80,7 @@ def build_report(
         rules=dict(sorted((rules or {}).items())),
         podresources=podresources_service,
         nri=nri,
+        pcie_roots=observation.fixed.pcie_roots,
     )
 
 

@@ -33,7 +33,7 @@ from node_exporter.observation import Fixed, NodeSnapshot, PodResources, Running
 from node_exporter.podresources import PodResourcesClient, ask_kubelet
 from node_exporter.pods import Remembered, read_pod_logs, remember
 from node_exporter.report import KubeletState, NodeReport, PodResourcesService, Problem, ReportedKubeletConfig
-from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, mem_total, read_machine
+from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, mem_total, read_machine, read_pcie_roots
 
 DEFAULT_KUBELET_DIR = "/var/lib/kubelet"
 POD_LOG_DIR = "/var/log/pods"
@@ -74,6 +74,7 @@ def read_fixed(
         boot_id=boot_id,
         kubelet_dir=under(root, directory),
         problems=(*problems, *boot_problems, *running.problems, *config_problems),
+        pcie_roots=read_pcie_roots(root),
     )
 
 

@@ -4,7 +4,7 @@ Rule of this file: a source that could not be read is None, never an empty value
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from node_exporter.report import KubeletState, Problem, ReportedContainer, ReportedKubeletConfig, ReportedMachine
@@ -58,7 +58,7 @@ REREAD_SOURCES = frozenset({"sysfs", "node"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """What does not change until the kubelet restarts."""
+    """What does not change until the kubelet restarts. `pcie_roots`: see `NodeReport`."""
 
     machine: ReportedMachine
     kubelet: ReportedKubeletConfig | None
@@ -66,6 +66,7 @@ class Fixed:
     boot_id: str
     kubelet_dir: Path
     problems: tuple[Problem, ...] = ()
+    pcie_roots: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_incomplete(self) -> bool:

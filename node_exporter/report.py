@@ -308,7 +308,8 @@ class NodeReport:
     vendor back-ported or removed, from the exporter's options; a reader must refuse a report with an unknown name.
     Empty: the kubelet behaves as its version. `podresources` None: unknown, because the exporter has no permission to
     see the socket or is older than this field; `observed_at` - `since` is how long it has had this state.
-    `nri` None: the exporter has not found an NRI topology-aware policy on the node.
+    `nri` None: the exporter has not found an NRI topology-aware policy on the node. `pcie_roots`: the NUMA node of each
+    PCIe root, as {"pci0000:3a": 0}; empty if the kernel knows none, and of exporters that are older than this field.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -327,6 +328,7 @@ class NodeReport:
     rules: Mapping[str, bool] = field(default_factory=dict)
     podresources: PodResourcesService | None = None
     nri: ReportedNriPolicy | None = None
+    pcie_roots: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ Rules of this file
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from node_exporter.cpu_lists import parse_cpu_list
@@ -30,6 +31,10 @@ MAX_CPUINFO_BYTES = 4 << 20
 """Limit for /proc/cpuinfo. About 1.5 kB for each logical CPU: more than 2,500 of them."""
 MAX_ENTRIES = 16_384
 """Limit for one directory of /sys. The largest Linux has 8,192 CPUs."""
+DEVICES = "sys/devices"
+MAX_PCIE_ROOTS = 512
+_PCIE_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
+_PCI_DEVICE = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-1][0-9a-f]\.[0-7]", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,22 @@ def read_machine(root: Path) -> tuple[ReportedMachine, tuple[Problem, ...]]:
         num_cores=num_cores if repeated else None,
     )
     return machine, tuple(files.problems)
+
+
+def read_pcie_roots(root: Path) -> Mapping[str, int]:
+    """The NUMA node of each PCIe root, such as `{"pci0000:3a": 0}`. Raises nothing.
+
+    Left out are roots without a NUMA node, and those whose devices name several.
+    """
+    files, found = _Files(root), dict[str, int]()
+    roots = filter(_PCIE_ROOT.fullmatch, files.names(root / DEVICES))
+    for name in islice(roots, MAX_PCIE_ROOTS):
+        directory = root / DEVICES / name
+        devices = filter(_PCI_DEVICE.fullmatch, files.names(directory))
+        nodes = {files.number(directory / each / "numa_node") for each in devices} - {None}
+        if len(nodes) == 1 and (node := nodes.pop()) is not None and node >= 0:
+            found[name] = node
+    return found
 
 
 def _complain_of_repeated(files: _Files, rows: list[Cpu], cpus: Mapping[int, Cpu]) -> None:

@@ -16,7 +16,7 @@ from extender.kubelet.pod import ContainerKind, PodRequest, QOSClass
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.sets import format_list
-from extender.questions.claim_alignment import ClaimAlignment
+from extender.questions.claim_alignment import ClaimAlignment, used_by
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice, Subject
 from extender.questions.scheduler_checks import Scheduler, check_node
 from extender.replay.alignment import PodAlignment
@@ -77,6 +77,8 @@ def all_notes(workloads: Iterable[PodWorkload], subjects: Sequence[Subject]) -> 
     """The notes of a question about several pods and nodes: those of pods once, those of nodes with a count."""
     asked = list(workloads)
     of_pods = list(dict.fromkeys(note for workload in asked for note in pod_notes(workload)))
+    if any(workload.pod.has_claims for workload in asked):
+        of_pods.append("claims are left out here: what-if says for one pod which devices it gets, and where they are")
     alike = {_kind_of_notes(workload): workload for workload in asked}
     of_nodes: Counter[str] = Counter()
     for subject in subjects:
@@ -188,22 +190,22 @@ def claim_notes(
     """
     if devices and any(device.is_cpus for device in devices):
         yield from _cpu_driver(kubelet)
-    if served := sorted(extended):
+    if (served := sorted(extended)) and not any(device.is_for_extended for device in devices or ()):
         is_checked = pod.demand.is_required and devices is not None
         yield (
             f"no device plugin of the node serves "
             f"{', '.join(served[:MAX_SHOWN])}: if a DRA driver does, kube-scheduler "
             f"chooses the devices and nothing aligns them{_CHECKED if is_checked else ''}"
         )
-    if not pod.has_claims:
+    is_predicted = any(device.is_predicted for device in devices or ())
+    if not pod.has_claims and not is_predicted:
         return
     if devices is None:
         yield "where devices of the pod's claims are is not known: NUMA_EXTENDER_DRA is off, or nothing is listed yet"
         return
-    for container in pod.containers:
-        held = [device for device in devices if device.claim and device.claim in container.claims]
-        for device in held[:MAX_SHOWN]:
-            yield f"container {container.name}: {_where(device)}{_beside(device, container.name, placed)}"
+    for container, claims in used_by(pod):
+        held = [device for device in devices if device.claim and device.claim in claims]
+        yield from (device_note(container.name, device, placed) for device in held[:MAX_SHOWN])
         if set(container.claims) - {device.claim for device in held}:
             rest = _rest(container.name, placed)
             beside = f", and {rest}" if rest else ""
@@ -213,6 +215,11 @@ def claim_notes(
             )
     if alignment is not None and placed is not None:
         yield CLAIM_ALIGNMENTS[alignment]
+
+
+def device_note(container: str, device: DynamicDevice, placed: PodAlignment | None) -> str:
+    """Where a device of a container is, and where the rest of the container. *placed*: see `claim_notes`."""
+    return f"container {container}: {_where(device)}{_beside(device, container, placed)}"
 
 
 def _cpu_driver(kubelet: Kubelet | None) -> Iterator[str]:

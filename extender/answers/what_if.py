@@ -135,7 +135,7 @@ def what_if_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterato
     question, paths = pods_question_of(asked, WhatIfRequest, "pod", _only_one)
     workload = workload_of(asked, question.pod, *(paths or ["pod"]))
     subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
-    if asked.forecast is not None and workload.pod.has_claims:
+    if asked.forecast is not None and (workload.pod.has_claims or workload.pod.wants_devices):
         subjects = [_with_predicted_devices(asked.forecast, workload.pod, subject) for subject in subjects]
     answers = what_if(workload, subjects, judge)
     stories: dict[str, AdmissionStory] = {}

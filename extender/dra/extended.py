@@ -11,12 +11,14 @@ Rules of this file
 Mirrors: kube-scheduler `plugins/dynamicresources/extendeddynamicresources.go` of 1.36.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from extender.dra.objects import DeviceClass, DeviceRequest
 
 _PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+_REQUEST: Final = re.compile(r"container-(\d{1,4})-request-\d{1,4}", re.ASCII)
 NO_DRA, DEVICE_PLUGIN, CLAIM, CANNOT_FIT = "no-dra", "device-plugin", "claim", "filter: cannot fit resource"
 
 
@@ -55,6 +57,11 @@ def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass
             found[name] = each
         found[f"{_PREFIX}{each.name}"] = each
     return found
+
+
+def class_of_name(resource: str, classes: Mapping[str, DeviceClass]) -> DeviceClass | None:
+    """The class in the name `deviceclass.resource.kubernetes.io/CLASS`; None: it has none."""
+    return classes.get(resource.removeprefix(_PREFIX)) if resource.startswith(_PREFIX) else None
 
 
 def special_claim(
@@ -121,3 +128,9 @@ def _request(number: int, container: RequestingContainer, resource: str, class_n
     """The request `container-NUMBER-request-POSITION`, by the position of the resource among all of the container."""
     position = sorted(container.requests).index(resource)
     return DeviceRequest(f"container-{number}-request-{position}", class_name, number=count)
+
+
+def container_of(request: str) -> int:
+    """The position of the container in the name of a request, init containers first; -1: it has none."""
+    found = _REQUEST.fullmatch(request)
+    return int(found[1]) if found else -1

@@ -209,12 +209,13 @@ class DeviceConstraint(NamedTuple):
 
 
 class AllocatedDevice(NamedTuple):
-    """A device that a claim has. `consumed`: billionths of each capacity. None: none is given."""
+    """A device that a claim has. `consumed`: billionths of each capacity. None: none is given. `request`: its name."""
 
     id: DeviceId
-    admin_access: bool
-    is_shared: bool
-    consumed: Counters | None
+    admin_access: bool = False
+    is_shared: bool = False
+    consumed: Counters | None = None
+    request: str = ""
 
 
 class ResourceClaim(NamedTuple):

@@ -5,6 +5,7 @@
 | pools and slices are sorted | 1.36, but not by the allocator `stable` |
 | a device that is refused, or given back, gives back its counters and constraints | 1.36.3 |
 | counters are kept by driver and pool, not by the pool's name | 1.36.4 |
+| extended resources for which a class stands get a claim | 1.36 |
 
 The bugs that a rule describes have numbers in docs/dra.md.
 """
@@ -45,6 +46,7 @@ class AllocatorRules:
     rolls_back: bool = False
     counters_by_driver: bool = False
     crashes_on_all_with_counters: bool = False
+    extended_resources: bool = True
 
 
 _ALL_ON: Final = AllocatorRules()
@@ -54,6 +56,7 @@ _STABLE: Final = AllocatorRules(
     consumable_capacity=False,
     binding_conditions=False,
     sorts_pools=False,
+    extended_resources=False,
 )
 NAMED_GATES: Final[Mapping[str, AllocatorRules]] = {
     "1.36": _ALL_ON,

@@ -40,7 +40,7 @@ class Container:
 
     `allocated_milli` is `status.containerStatuses[].allocatedResources`: None if the container has no status entry.
     `dra_resources` are extended resources of this container that a DRA claim satisfies. `claims`: the ResourceClaims
-    that it uses, as NAMESPACE/NAME, "" for one that does not exist yet; no manager of the kubelet reads them.
+    that it uses, named as those of the pod; no manager of the kubelet reads them.
     """
 
     name: str

@@ -13,7 +13,7 @@ Rules of this file
 - Scores rank nodes first by this answer, and then by the kubelet's placement: see `BANDS`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.pod import Container
 from extender.kubelet.verdict import Certainty
-from extender.questions.node_context import DynamicDevice
+from extender.questions.node_context import DynamicDevice, for_extended
 from extender.replay.alignment import NOTHING, Alignment, Spread, alignment_of_outcome
 from extender.replay.pod import Claimed, ClaimedDevice, Pod
 from extender.scheduling.judgement import Judgement, are_all_known
@@ -75,16 +76,21 @@ def may_claim_cpus(pod: Pod, devices: Iterable[DynamicDevice]) -> bool:
     return pod.has_claims and any(device.is_cpus for device in devices)
 
 
+def used_by(pod: Pod) -> Iterator[tuple[Container, Sequence[str]]]:
+    """Each container with its claims, the last one for its extended resources (`for_extended`)."""
+    return ((each, (*each.claims, for_extended(position))) for position, each in enumerate(pod.containers))
+
+
 def claimed_of(pod: Pod, devices: Sequence[DynamicDevice]) -> Claimed:
     """The devices of the pod's claims among those of a node, by container. Empty if there are none."""
     found = {
         container.name: tuple(
             ClaimedDevice(device.numa, device.is_cpus)
-            for claim in container.claims
+            for claim in claims
             for device in devices
             if claim and device.claim == claim
         )
-        for container in pod.containers
+        for container, claims in used_by(pod)
     }
     return {name: claimed for name, claimed in found.items() if claimed}
 
@@ -119,15 +125,15 @@ def _in_outcome(pod: Pod, devices: Sequence[DynamicDevice], places: Mapping[str,
         held.setdefault(device.claim, []).append(device)
     needs: dict[object, frozenset[int]] = {}
     is_unknown = False
-    for container in pod.containers:
-        here = [device for claim in container.claims if claim for device in held.get(claim, ())]
+    for container, claims in used_by(pod):
+        here = [device for claim in claims if claim for device in held.get(claim, ())]
         mask = _mask_of(places.get(container.name, NOTHING))
         if mask == _ANYWHERE:
             continue
         is_unknown |= not all(device.numa for device in here)
         for device in here:
             mask &= device.numa or _ANYWHERE
-        for position, claim in enumerate(container.claims):
+        for position, claim in enumerate(claims if claims[-1] in held else container.claims):
             key = claim or (container.name, position)
             needs[key] = needs.get(key, frozenset()) | {mask}
     if not needs:

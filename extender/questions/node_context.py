@@ -40,9 +40,19 @@ class DynamicDevice(NamedTuple):
         return self.driver == CPU_DRIVER
 
     @property
+    def is_for_extended(self) -> bool:
+        """Whether it is predicted for an extended resource (`for_extended`)."""
+        return self.claim.startswith("/")
+
+    @property
     def key(self) -> tuple[str, str, str]:
         """How a claim names the device."""
         return self.driver, self.pool, self.name
+
+
+def for_extended(position: int) -> str:
+    """The claim of devices that are predicted for extended resources of a container, by its position in the pod."""
+    return f"/{position}"
 
 
 class WatchedPod(NamedTuple):

@@ -184,10 +184,11 @@ def _with_devices(
 
 
 def _claim_alignment(pod: Pod, subject: Subject, replayed: _Replayed) -> ClaimAlignment | None:
-    if subject.around.devices is None or not pod.has_claims:
+    devices = subject.around.devices
+    if devices is None or not (pod.has_claims or any(each.is_for_extended for each in devices)):
         return None
     places = replayed.places if is_certain(subject.node_class) else ()
-    return claim_alignment_of(pod, subject.kubelet, subject.around.devices, places)
+    return claim_alignment_of(pod, subject.kubelet, devices, places)
 
 
 def _replay(shape: PodShape, subject: Subject) -> _Replayed:
@@ -206,5 +207,6 @@ def _replay(shape: PodShape, subject: Subject) -> _Replayed:
         fault = first_fault(kubelet, subject.states[0], request, verdict, trace.events)
         return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault)
     fault = demand_fault(shape.pod.demand, kubelet, request, outcomes)
-    places = places_of(kubelet, outcomes) if shape.pod.has_claims else ()
+    claims = shape.pod.has_claims or shape.pod.wants_devices
+    places = places_of(kubelet, outcomes) if claims else ()
     return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault, places)

@@ -33,8 +33,9 @@ class Pod(PodSpec):
     that the pod demands. `metadata`: the parts that the NRI topology-aware policy reads. `is_node_critical`: its
     priority class is `system-node-critical`. `claimed`: the devices that DRA drivers have allocated to it on the node
     in question; only the pod's own demand covers them. `claims`: NAMESPACE/NAME of all its claims in the order of
-    `spec.resourceClaims`, "" for one that does not exist yet. `weight_bytes`: about how much memory it takes, with what
-    may be parsed of its annotations; for those who keep pods.
+    `spec.resourceClaims`, NAMESPACE/TEMPLATE/NAME for one that does not exist yet. `templates`: NAMESPACE/NAME of the
+    template of each, "" without one. `weight_bytes`: about how much memory it takes, with what may be parsed of its
+    annotations; for those who keep pods.
     """
 
     created_at: int | None = None
@@ -43,6 +44,7 @@ class Pod(PodSpec):
     is_node_critical: bool = False
     claimed: Claimed = field(default_factory=dict)
     claims: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
     weight_bytes: int = field(default=1500, compare=False)
 
     @property

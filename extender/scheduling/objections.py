@@ -215,6 +215,10 @@ class Objector:
         """The nodes that `filter` may refuse at the moment whatever the pod requests; None: all of them."""
         return ()
 
+    async def details(self, _pod: Pod, _refused: Mapping[str, RefusalReason | None], /) -> str:
+        """What people should know of the nodes that `filter` has refused, by reason, in a sentence; "": nothing."""
+        return ""
+
     def released(self) -> Collection[str]:
         """The nodes on which the feature has given up room since the last call."""
         return ()

@@ -291,4 +291,5 @@ def _allocated(value: object, path: str) -> AllocatedDevice:
         result.get("adminAccess") is True,
         result.get("shareID") is not None,
         None if consumed is None else {k: v.nano for k, v in _map(result, "consumedCapacity", path, _quantity).items()},
+        _text(result, "request", path),
     )

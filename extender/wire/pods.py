@@ -183,7 +183,7 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
     requests, limits = _pod_level(spec, f"{path}.spec.resources", containers)
     described = metadata_of(metadata.get("labels"), metadata.get("annotations"))
     weight = 1000 + sum(map(_weight_of, containers)) + _bytes_of(requests or {}) + _bytes_of(limits or {})
-    weight += sum(90 + len(name) for name in {name for each in containers for name in each.claims})
+    weight += sum(110 + sum(map(len, each)) for each in known.claims.values() if each)
     weight += 2 * _bytes_of(described.labels) + _A_BYTE_OF_ANNOTATIONS * _bytes_of(described.annotations)
     if weight > MAX_POD_BYTES:
         raise CapError(f"{path}.spec", f"its containers take {weight} bytes of memory, more than {MAX_POD_BYTES}")
@@ -198,7 +198,8 @@ def pod_from_json(document: object, path: str = "Pod") -> Pod:
         created_at=unix_seconds(metadata.get("creationTimestamp")),
         demand=demand_from_json(metadata.get("annotations"), containers=list(names)),
         metadata=described,
-        claims=tuple(known.claims.values()),
+        claims=tuple(each[0] for each in known.claims.values() if each),
+        templates=tuple(each[1] for each in known.claims.values() if each),
         weight_bytes=weight,
         is_node_critical=spec.get("priorityClassName") == NODE_CRITICAL,
     )
@@ -217,11 +218,14 @@ def _bytes_of(parts: Mapping[str, object]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The parts of the pod's status about its containers, by name, and the pod's claims by their names in the pod."""
+    """The parts of the pod's status about its containers, by name, and the pod's claims by their names in the pod.
+
+    `claims`: each with its template, "" without one; None: the status says that it is not needed.
+    """
 
     allocated: Mapping[str, Mapping[str, int]]
     claimed: Mapping[str, frozenset[str]]
-    claims: Mapping[str, str]
+    claims: Mapping[str, tuple[str, str] | None]
 
 
 def _containers(value: object, path: str, known: _Known, *, init: bool) -> list[Container]:
@@ -301,30 +305,34 @@ def allocated_from_json(status: Json, path: str) -> dict[str, dict[str, int]]:
     return result
 
 
-def _claims(value: object, status: Json, namespace: str, path: str) -> dict[str, str]:
-    """NAMESPACE/NAME of each of the pod's claims by its name in the pod; "" for one that does not exist yet."""
+def _claims(value: object, status: Json, namespace: str, path: str) -> dict[str, tuple[str, str] | None]:
+    """What `_Known.claims` is. A claim that does not exist yet is named after its template and its name in the pod."""
     made = {}
     where = f"{path}.status.resourceClaimStatuses"
     for i, item in enumerate(list_at(status.get("resourceClaimStatuses"), where, MAX_CLAIMS)):
         entry = object_at(item, f"{where}[{i}]")
         made[text_at(entry.get("name"), f"{where}[{i}].name")] = entry.get("resourceClaimName")
-    result = {}
+    result: dict[str, tuple[str, str] | None] = {}
     where = f"{path}.spec.resourceClaims"
     for i, item in enumerate(list_at(value, where, MAX_CLAIMS)):
         entry = object_at(item, f"{where}[{i}]")
         name = text_at(entry.get("name"), f"{where}[{i}].name")
         claim = text_at(entry.get("resourceClaimName") or made.get(name) or "", f"{where}[{i}].resourceClaimName")
-        result[name] = f"{namespace}/{claim}" if claim else ""
+        template = text_at(entry.get("resourceClaimTemplateName") or "", f"{where}[{i}].resourceClaimTemplateName")
+        key = claim or (f"{template}/{name}" if template else "")
+        known = f"{namespace}/{key}" if key else "", f"{namespace}/{template}" if template else ""
+        result[name] = known if claim or name not in made else None
     return result
 
 
-def _used(value: object, path: str, claims: Mapping[str, str]) -> tuple[str, ...]:
+def _used(value: object, path: str, claims: Mapping[str, tuple[str, str] | None]) -> tuple[str, ...]:
     """The claims that a container uses, each once, by however many names of the pod."""
     names = (
         text_at(object_at(item, f"{path}[{i}]").get("name"), f"{path}[{i}].name")
         for i, item in enumerate(list_at(value, path, MAX_CLAIMS))
     )
-    return tuple(dict.fromkeys(claims.get(name, "") for name in names))
+    found = (claims.get(name, ("", "")) for name in names)
+    return tuple(dict.fromkeys(each[0] for each in found if each))
 
 
 def _claimed(status: Json, path: str) -> dict[str, frozenset[str]]:

@@ -49,6 +49,7 @@ from node_exporter.report import (
     ReportedPod,
 )
 
+ROOTS: Final = "pcie_roots"
 NRI_VERSION: Final = 1
 MAX_PROBLEMS: Final = 200
 """How many problems of one report are kept."""
@@ -64,6 +65,7 @@ MAX_BYTES: Final[Mapping[str, int]] = {
     "problems": _MIB,
     "rules": _MIB // 8,
     NRI: _MIB,
+    ROOTS: _MIB // 16,
 }
 """8,192 CPUs are 200 kB, 16,384 devices 1 MB, a state file with 1,000 pods 300 kB. Any other field: `_MAX_OTHER`."""
 _MAX_OTHER: Final = 64 << 10
@@ -77,6 +79,7 @@ _EMPTY: Final[Mapping[str, bytes]] = {
     "problems": b"[]",
     "rules": b"{}",
     NRI: b"null",
+    ROOTS: b"{}",
 }
 _NRI_FIXED: Final = ("machine", "config", "config_status", "policy", "release", "grant_fields", "doubts")
 """The parts of the section `nri` from which the policy is made."""
@@ -275,7 +278,7 @@ def _with_kubelet(
         kubelet = same or _read_kubelet(facts, parts, problems)
         if kubelet is None:
             return read
-        if any(field not in ("problems", "zones", NRI) for field, _ in parts.left_out):
+        if any(field not in ("problems", "zones", NRI, ROOTS) for field, _ in parts.left_out):
             problems.append(problem("", "a part of the report is too large: no verdict is possible", "error"))
             return read
         observed = observed_state(facts, kubelet, devices, problems)

@@ -110,6 +110,7 @@ class FakeApiServer:
         self.capacities = Objects(self.store, registry, resources.CAPACITIES)
         self.config_maps = Objects(self.store, registry, resources.CONFIG_MAPS)
         self.claims = Objects(self.store, registry, resources.CLAIMS)
+        self.claim_templates = Objects(self.store, registry, resources.CLAIM_TEMPLATES)
         self.events = Objects(self.store, registry, resources.EVENTS)
         self.leases = Objects(self.store, registry, resources.LEASES)
         self.pdbs = Objects(self.store, registry, resources.PDBS)

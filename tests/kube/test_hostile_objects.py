@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from extender.app import make_service
 from extender.config.settings import Settings
-from extender.features.claims.feed import CLAIMS, SLICES, NamedSlice
+from extender.features.claims.feed import CLAIMS, SLICES, TEMPLATES, NamedSlice
 from extender.features.groups.feed import sized_objects
 from extender.features.namespaces.feature import NAMESPACES
 from extender.features.preemption.nominated import NOMINATED
@@ -147,6 +147,10 @@ KINDS: Mapping[str, tuple[Source[Any], Json]] = {
             spec={"devices": {"config": [{"opaque": {"driver": "d", "parameters": {}}}]}},
             status={"allocation": {"devices": {"results": [{"driver": "d", "pool": "p", "device": "g"}]}}},
         ),
+    ),
+    "templates": (
+        TEMPLATES,
+        named(spec={"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}}),
     ),
     "topologies": (
         TOPOLOGIES,
@@ -317,7 +321,7 @@ class Told:
 
 SERVED: Mapping[str, str] = {
     "pods": "pods", "nominations": "pods", "nodes": "nodes", "namespaces": "namespaces", "budgets": "pdbs",
-    "slices": "slices", "claims": "claims", "topologies": "topologies",
+    "slices": "slices", "claims": "claims", "templates": "claim_templates", "topologies": "topologies",
     "scheduling.x-k8s.io/v1alpha1": "coscheduling", "scheduling.k8s.io/v1alpha1": "workloads",
     "scheduling.k8s.io/v1beta1": "pod_groups", "jobset.x-k8s.io/v1alpha2": "job_sets",
 }  # fmt: skip

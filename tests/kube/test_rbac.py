@@ -9,7 +9,7 @@ import yaml
 from extender.config.settings import Settings
 from extender.features.autoscaling.documents import PodName, Record, consuming, template_of
 from extender.features.autoscaling.objects import Objects
-from extender.features.claims.feed import CLAIMS, CLASSES, SLICES
+from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
 from extender.features.namespaces.feature import NAMESPACES
@@ -59,6 +59,8 @@ GRANTS = {
     ("watch", "resource.k8s.io/resourceslices"),
     ("list", "resource.k8s.io/resourceclaims"),
     ("watch", "resource.k8s.io/resourceclaims"),
+    ("list", "resource.k8s.io/resourceclaimtemplates"),
+    ("watch", "resource.k8s.io/resourceclaimtemplates"),
     ("list", "nodes"),
     ("watch", "nodes"),
     ("patch", "storage.k8s.io/csistoragecapacities"),
@@ -159,6 +161,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
         Watch(client, SLICES, lambda _: None),
         Watch(client, CLAIMS, lambda _: None),
         Watch(client, CLASSES, lambda _: None),
+        Watch(client, TEMPLATES, lambda _: None),
         *(Watch(client, sized_objects(api), lambda _: None) for api in APIS_SERVED),
     ]
     for watch in watches:

@@ -16,7 +16,7 @@ from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json, machine_from_json
 from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.report import ReportedMachine
-from node_exporter.sysfs import format_page_size, read_machine
+from node_exporter.sysfs import format_page_size, read_machine, read_pcie_roots
 from tests.node_exporter.trees import write_machine, write_text
 from tests.reports import pod_of
 
@@ -221,3 +221,25 @@ def test_garbled_cpu_list_is_refused(text: str) -> None:
 )
 def test_page_size_is_the_canonical_quantity(kilobytes: int, name: str) -> None:
     assert format_page_size(kilobytes) == name
+
+
+def test_a_pcie_root_is_on_the_numa_node_of_its_devices(tmp_path: Path) -> None:
+    """Without a NUMA node, with several, or with something else in place of a file it is left out."""
+    devices = tmp_path / "sys/devices"
+    for path, numa in {
+        "pci0000:00/0000:00:01.0": "0",
+        "pci0000:00/0000:00:1f.7": "0",
+        "pci10000:e0/10000:e0:00.0": "1",
+        "pci0000:3a/0000:3a:00.0": "-1",
+        "pci0000:5d/0000:5d:00.0": "0",
+        "pci0000:5d/0000:5d:02.0": "1",
+        "pci0000:85/0000:85:00.0": "x" * 100_000,
+        "pci0000:00/power": "1",
+        "system/0000:00:01.0": "1",
+    }.items():
+        write_text(devices / path / "numa_node", f"{numa}\n")
+    (devices / "pci0000:ae/0000:ae:00.0/numa_node").mkdir(parents=True)
+    write_text(devices / "pci0000:d7", "no directory")
+
+    assert read_pcie_roots(tmp_path) == {"pci0000:00": 0, "pci10000:e0": 1}
+    assert read_pcie_roots(tmp_path / "nothing") == {}

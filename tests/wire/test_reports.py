@@ -393,7 +393,7 @@ def _places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str |
 _FULL = {
     **report_of(NODE), **nri_report(pods=[placed_pod("a", "2")]), "pods": _PODS, "zones": _ZONES,
     "problems": [{"source": "s", "path": "p", "reason": "r", "severity": "info"}],
-    "podresources": {"available": True, "since": 5}, "rules": {"x": True},
+    "podresources": {"available": True, "since": 5}, "rules": {"x": True}, "pcie_roots": {"pci0000:3a": 0},
 }  # fmt: skip
 _EVERYWHERE = _places(_FULL)[1:]
 

@@ -177,6 +177,14 @@ class DemandsView(ReplyBody):
     recent: Annotated[list[BrokenDemandView], about("The last broken ones, newest first.")]
 
 
+class AllocationsView(ReplyBody):
+    """The pods whose claims kube-scheduler allocated since this process started, by what was predicted for the node."""
+
+    agrees: Annotated[int, about("It took the predicted devices, or one of the possible sets.")]
+    differs: Annotated[int, about("It took others.")]
+    not_known: Annotated[int, about("Nothing was predicted, or not all that was in flight was counted.")]
+
+
 class AuditView(ReplyBody):
     """All predictions whose result became known since this process started."""
 
@@ -187,5 +195,6 @@ class AuditView(ReplyBody):
         list[BehaviourView], about("Kubelets that carry a fix, or lack one, by node.", max_length=MAX_SHOWN)
     ]
     demands: Annotated[DemandsView, about("Where pods that demand alignment were placed.")]
+    allocations: Annotated[AllocationsView, about("Predicted devices of claims against those that were allocated.")]
     left_out: Annotated[list[LeftOutView], about("Nodes left out after a refusal, newest first.", max_length=MAX_SHOWN)]
     pods_in_flight: Annotated[int, about("Pods that are bound and not yet in a report of their node.")]

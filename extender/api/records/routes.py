@@ -14,6 +14,7 @@ from extender.api.http.replies import JSON, json_reply
 from extender.api.questions.routes import PROBLEMS, whole_answer
 from extender.api.records.models import (
     MAX_SHOWN,
+    AllocationsView,
     AuditedNodeView,
     AuditView,
     BehaviourView,
@@ -209,6 +210,7 @@ def _audit_view(service: Service) -> AuditView:
                 for each in reversed(audit.demands.recent)
             ],
         ),
+        allocations=AllocationsView(**{name: audit.allocations[name] for name in AllocationsView.__annotations__}),
         left_out=[LeftOutView.filled(each, seconds_left=round(each.until - now, 3)) for each in refusals],
         pods_in_flight=service.known.nodes.pods_in_flight,
     )

@@ -1,13 +1,15 @@
 """Connects the devices of DRA drivers with filter, prioritize, bind and questions."""
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
+
+import orjson
 
 from extender.api.service import Service
 from extender.dra.rules import AllocatorRules, UnknownAllocatorError, rules_for
-from extender.features.claims.feed import CLAIMS, CLASSES, SLICES
+from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.claims.forecast import Forecasts
 from extender.features.claims.objector import ClaimCheck
 from extender.features.claims.objects import ClaimObjects
@@ -18,10 +20,11 @@ from extender.questions.node_context import DynamicDevice
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 LOG: Final = logging.getLogger(__name__)
+ROOTS_SECONDS: Final = 2.0
 ANY_VERSION: Final = "1.36"
 """Of which the rules do not matter, because nothing is predicted."""
-LISTS: Final = 3
-"""What must be listed before anything is predicted: slices, claims and classes."""
+NEEDED: Final = frozenset(("slices", "claims", "classes"))
+"""What must be listed before anything is predicted."""
 
 
 class ClaimsFeature(ConnectedFeature):
@@ -29,9 +32,9 @@ class ClaimsFeature(ConnectedFeature):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        rules, counted = _rules(service.settings.dra_scheduler), service.metrics.claim_forecasts
+        rules = _rules(service.settings.dra_scheduler)
         self.objects: Final = ClaimObjects(rules or rules_for(ANY_VERSION), service.clock)
-        self.forecasts = Forecasts(self.objects, lambda result: counted.labels(result).inc()) if rules else None
+        self.forecasts = Forecasts(self.objects, self._count) if rules else None
         self._listed: Final = set[str]()
         self.objectors = (
             ClaimCheck(service, self.objects, self.forecasts),
@@ -43,10 +46,20 @@ class ClaimsFeature(ConnectedFeature):
         connection.watch("resource slices", SLICES, partial(self._take, self.objects.set_slice, "slices"))
         connection.watch("resource claims", CLAIMS, partial(self._take, self.objects.set_claim, "claims"))
         connection.surroundings.devices_on = self._devices_on
+        connection.every(ROOTS_SECONDS, self.read_roots)
         if self.forecasts is not None:
             connection.watch("device classes", CLASSES, partial(self._take, self.objects.set_class, "classes"))
+            connection.watch("claim templates", TEMPLATES, partial(self._take, self.objects.set_template, "templates"))
             connection.surroundings.claims_on = self.objects.claims_on
             self.service.surroundings.make_forecast = self._forecast
+
+    async def read_roots(self) -> None:
+        """Take the NUMA nodes of PCIe roots from the reports of the nodes that need them."""
+        for name in {*self.objects.rooted.values()}:
+            record = self.service.known.nodes.get(name)
+            text = None if record is None else record.observation.facts.get("pcie_roots")
+            if isinstance(text, str):
+                self.objects.set_roots(name, _roots_of(text))
 
     def _take(self, put: Callable[[str, Any], None], watch: str, batch: Batch[Any]) -> None:
         for change in batch.changes:
@@ -54,7 +67,11 @@ class ClaimsFeature(ConnectedFeature):
         self._listed.update([watch] if batch.complete else [])
         self.objects.complete = self._listed >= {"slices", "claims"}
         if self.forecasts is not None:
-            self.forecasts.is_complete = len(self._listed) == LISTS
+            self.forecasts.is_complete = self._listed >= NEEDED
+
+    def _count(self, result: str) -> None:
+        self.service.metrics.claim_forecasts.labels(result).inc()
+        self.service.audit.allocations[result] += 1
 
     def _forecast(self) -> QuestionForecast | None:
         known = self.forecasts
@@ -62,6 +79,13 @@ class ClaimsFeature(ConnectedFeature):
 
     def _devices_on(self, node_name: str) -> Sequence[DynamicDevice] | None:
         return self.objects.devices_on(node_name) if self.objects.complete else None
+
+
+@lru_cache(256)
+def _roots_of(text: str) -> Mapping[str, int]:
+    """The same object for equal texts: many nodes are alike."""
+    roots: dict[str, int] = orjson.loads(text)
+    return roots
 
 
 def _rules(version: str) -> AllocatorRules | None:

@@ -1,13 +1,14 @@
-"""The watches of ResourceSlices and ResourceClaims (`resource.k8s.io/v1`, Kubernetes 1.34 and newer).
+"""The watches of slices, classes, claims and their templates (`resource.k8s.io/v1`, Kubernetes 1.34 and newer).
 
 The NUMA node of a device is in the attribute `resource.kubernetes.io/numaNode`, since 1.37 the standard, or in one that
 its driver has had before. Where the attribute is a list, it names every NUMA node that the device is local to, its own
-one first. CPUs and memory are on their own one.
+one first. CPUs and memory are on their own one. Without any of these the PCIe root of a device tells its NUMA node, if
+the report of the node has that root.
 
-RBAC: `list`, `watch` on resourceslices and resourceclaims of resource.k8s.io, and on deviceclasses for predictions.
+RBAC: `list`, `watch` on resourceslices and resourceclaims of resource.k8s.io, and for predictions on deviceclasses and
+resourceclaimtemplates.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
@@ -33,28 +34,15 @@ _OWN: Final = ("numaNode", "numaNodeID", "numa")
 """Names without a domain belong to the domain of the driver."""
 _ON_ONE_NODE: Final = (CPU_DRIVER, "dra.memory")
 _EXTENDED: Final = "resource.kubernetes.io/extended-resource-claim"
-_REQUEST: Final = re.compile(r"container-(\d{1,4})-request-\d{1,4}")
 _COMPATIBLE: Final = "dra.net/numaNode"
-
-
-class ExtendedClaim(NamedTuple):
-    """A claim that kube-scheduler has made for extended resources of a pod.
-
-    `containers`: which container has each of its devices, by position, init containers first; -1: not known.
-    """
-
-    pod_uid: str = ""
-    containers: tuple[int, ...] = ()
-
-
-NO_POD: Final = ExtendedClaim()
+_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 
 
 class NamedSlice(NamedTuple):
     """One ResourceSlice. `node_name` empty: its devices are not local to one node.
 
     `exact`: as the allocator reads it; None: it cannot be read, and has no devices. `selects_labels`: whether labels of
-    nodes matter.
+    nodes matter. `roots`: the PCIe roots of devices whose NUMA node the driver does not name.
     """
 
     name: str
@@ -64,17 +52,19 @@ class NamedSlice(NamedTuple):
     devices: Mapping[DeviceId, DynamicDevice] = {}
     exact: ResourceSlice | None = None
     selects_labels: bool = False
+    roots: Mapping[DeviceId, str] = {}
 
 
 class AllocatedClaim(NamedTuple):
     """One ResourceClaim.
 
     `exact`: as the allocator reads it. Where `is_read` is false, because it cannot be read or asks for too much, it has
-    the allocated devices alone.
+    the allocated devices alone. `extended_of`: the UID of the pod for whose extended resources kube-scheduler has made
+    it; "": it is another claim.
     """
 
     exact: ResourceClaim
-    extended: ExtendedClaim = NO_POD
+    extended_of: str = ""
     is_read: bool = True
 
     @property
@@ -100,6 +90,11 @@ def decode_slice(value: Mapping[str, Any]) -> tuple[str, NamedSlice] | None:
     # Where each device names its own nodes, which of them are local to one node is not read: they count as not listed.
     listed = () if exact.per_device else exact.devices
     devices = [DynamicDevice(*pool_id, each.name, numa_of(exact.driver, each.attributes)) for each in listed]
+    roots = {
+        device.key: str(each.attributes[_ROOT].value)
+        for each, device in zip(listed, devices, strict=True)
+        if not device.numa and _ROOT in each.attributes and each.attributes[_ROOT].kind == "string"
+    }
     selections = (exact.selection, *(device.selection for device in exact.devices))
     return name, NamedSlice(
         name,
@@ -109,6 +104,7 @@ def decode_slice(value: Mapping[str, Any]) -> tuple[str, NamedSlice] | None:
         {device.key: device for device in devices},
         exact,
         any(selection.selects is not None for selection in selections),
+        roots,
     )
 
 
@@ -129,17 +125,21 @@ def decode_claim(value: Mapping[str, Any]) -> tuple[str, AllocatedClaim] | None:
     if not text(metadata, "name"):
         return None
     claim = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
-    results = items(mapping(mapping(mapping(value, "status"), "allocation"), "devices"), "results")
-    pod_uid = _pod_of_extended(metadata)
-    containers = tuple(_container_of(text(d, "request")) for d in results) if pod_uid else ()
-    extended = ExtendedClaim(pod_uid, containers)
     if exact := _exact(claim_from_json, value):
-        if exact.allocated is not None or len(asked_by(exact)) <= MAX_ASKED:
-            return claim, AllocatedClaim(exact, extended)
-        return claim, AllocatedClaim(ResourceClaim(claim, ()), extended, is_read=False)
-    devices = [(text(d, "driver"), text(d, "pool"), text(d, "device")) for d in results]
-    held = tuple(AllocatedDevice(each, admin_access=False, is_shared=False, consumed=None) for each in devices)
-    return claim, AllocatedClaim(ResourceClaim(claim, (), allocated=held or None), extended, is_read=False)
+        if exact.allocated is None and len(asked_by(exact)) > MAX_ASKED:
+            return claim, AllocatedClaim(ResourceClaim(claim, ()), is_read=False)
+        return claim, AllocatedClaim(exact, _pod_of_extended(metadata))
+    results = items(mapping(mapping(mapping(value, "status"), "allocation"), "devices"), "results")
+    ids = (tuple(text(each, key) for key in ("driver", "pool", "device", "request")) for each in results)
+    held = tuple(AllocatedDevice((driver, pool, name), request=of) for driver, pool, name, of in ids)
+    exact = ResourceClaim(claim, (), allocated=held or None)
+    return claim, AllocatedClaim(exact, _pod_of_extended(metadata), is_read=False)
+
+
+def decode_template(value: Mapping[str, Any]) -> tuple[str, ResourceClaim] | None:
+    """A claim as it will be made, under namespace and name of the template. None: it cannot be read."""
+    claim = decode_claim({"metadata": value.get("metadata"), "spec": mapping(mapping(value, "spec"), "spec")})
+    return (claim[0], claim[1].exact) if claim is not None and claim[1].is_read else None
 
 
 def asked_by(claim: ResourceClaim) -> str:
@@ -167,15 +167,11 @@ def _pod_of_extended(metadata: Mapping[str, Any]) -> str:
     return next((text(each, "uid") for each in items(metadata, "ownerReferences") if each.get("kind") == "Pod"), "")
 
 
-def _container_of(request: str) -> int:
-    """The position of the container in the name of a request that kube-scheduler has made; -1 if it has none."""
-    found = _REQUEST.fullmatch(request)
-    return int(found[1]) if found else -1
-
-
 SLICES: Final = Source(path=f"{_BASE}/resourceslices", decode=decode_slice, key=attrgetter("name"))
 """All slices."""
 CLASSES: Final = Source(path=f"{_BASE}/deviceclasses", decode=decode_class, key=attrgetter("name"))
 """All classes."""
 CLAIMS: Final = Source(path=f"{_BASE}/resourceclaims", decode=decode_claim, key=attrgetter("path"))
 """All claims."""
+TEMPLATES: Final = Source(path=f"{_BASE}/resourceclaimtemplates", decode=decode_template, key=attrgetter("path"))
+"""All templates of claims."""

@@ -1,66 +1,49 @@
 """Which devices kube-scheduler will allocate to the claims of a pod on each node: its search, on what the watches show.
 
 Rules of this file
-- Nothing is predicted while a list is incomplete, for a pod some of whose claims do not exist or cannot be read, and
-  beyond `MAX_STEPS` and `MAX_ASKED`. No claim is searched for whose search ended so on `MAX_UNKNOWN` nodes.
+- Nothing is predicted while a list is incomplete, where it is not known what a pod asks for (`asks`), and beyond
+  `MAX_STEPS`. No claim is searched for whose search ended so on `MAX_UNKNOWN` nodes.
 - Pods that passed filter, and whose claims are not written yet, are in flight: kube-scheduler may have allocated
   to them what was predicted on any of their nodes, or nothing. Devices that were just released may be held for
-  kube-scheduler, whose watch can be behind. So a node has an answer for each possible *case* of what is held besides.
+  kube-scheduler, which looked before. So a node has an answer for each possible *case* of what is held besides.
   Where that would be too many, they are counted on no node, and the answers are not certain (`is_open`).
 - What a node's answers are made of has a version (`objects`). Answers are kept as long as it is the same.
 - The event loop makes a `CallForecast`, and one thread uses it. Several threads use what is kept of a node.
 """
 
-import logging
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from itertools import chain
 from itertools import count as count_from
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from extender.bounded import BoundedMap
-from extender.dra.cel import match
 from extender.dra.objects import DraNode, ResourceClaim
-from extender.dra.replay import ALLOCATED, ERROR, UNKNOWN, ClusterDevices, allocate
-from extender.dra.requests import AllocatedState
-from extender.features.claims.feed import MAX_ASKED, asked_by
+from extender.dra.replay import UNKNOWN
+from extender.features.claims.asks import PodAsk, PodAsks, asks_of, digest, search
+from extender.features.claims.flights import MAX_NEAR, FlightForecast, Flights
 from extender.features.claims.objects import ClaimObjects, Version
 from extender.features.claims.outcomes import (
     Answer,
     Case,
-    Given,
+    answer_of,
     can_both_be,
-    devices_of,
     devices_with,
-    ids_of,
     text_of,
 )
 from extender.questions.node_context import DynamicDevice, LookUp
 from extender.replay.pod import Pod
 
-LOG: Final = logging.getLogger(__name__)
-MAX_STEPS: Final = 10_000
-"""Steps of one search. Of 100 recorded answers 99 take fewer than 5,000."""
 MAX_UNKNOWN: Final = 32
 MAX_SEARCHED: Final = 10_000
 """Nodes of a call that are searched, and whose answers are kept."""
 MAX_CASES: Final = 8
 """Of one node in one call. If there are more, nothing in flight is counted, and the node is open."""
-MAX_NEAR: Final = 64
-"""Nodes of a pod in flight. If it can be on more of them, it is counted on none, and they are open."""
 MAX_COLUMNS: Final = 16
 """For how many pod shapes the judgements of all nodes are kept."""
 MAX_KEPT: Final = 64
 """Answers and judgements of one node that are kept."""
-MAX_FLIGHTS: Final = 64
-FLIGHT_SECONDS: Final = 600.0
-"""How long a pod counts as in flight whose claims are never written."""
-LAST: Final = 20
-MAX_WRONG: Final = 2
-"""Filter refuses no node for a prediction while more than `MAX_WRONG` of the `LAST` ones were wrong."""
 MAX_REMEMBERED: Final = 1000
 T = TypeVar("T")
 R = TypeVar("R")
@@ -68,13 +51,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _ALONE: Final[Sequence[Case]] = ((),)
-
-
-class PodAsk(NamedTuple):
-    """The claims of a pod that are not allocated, in the order of the pod. `key`: equal if they ask for the same."""
-
-    key: str
-    claims: Sequence[ResourceClaim]
 
 
 @dataclass(slots=True)
@@ -88,8 +64,8 @@ class NodeForecast:
     judged: dict[object, Any] = field(default_factory=dict)
 
 
-Entry: TypeAlias = tuple[int, Any, NodeForecast]
-"""What was judged of a node without anything in flight: the id of its class, the result, and what was known."""
+Entry: TypeAlias = tuple[int, Any, NodeForecast, PodAsk | None]
+"""What was judged of a node: the id of its class, the result, what was known, and what was asked for."""
 
 
 class SearchLimits(NamedTuple):
@@ -103,7 +79,7 @@ class NodeJudge(NamedTuple, Generic[T, R]):
     """What is asked about nodes. `about`: its name; its results are kept by it, and the node's class.
 
     `of_devices`: says something of the node at a position with these devices. `merge`: one result from what it said of
-    each possible allocation; of none, if kube-scheduler allocates nothing there.
+    each possible allocation, the likeliest first; of none, if kube-scheduler allocates nothing there.
     """
 
     about: str
@@ -111,59 +87,36 @@ class NodeJudge(NamedTuple, Generic[T, R]):
     merge: Callable[[Sequence[T]], R | None]
 
 
-class Flight(NamedTuple):
-    """A pod whose claims are not written yet. `nodes`: where it can be; `at`: seconds; `call`: the last one about it.
-
-    `bound_to`: the node of its bind call; empty: there was none yet.
-    """
-
-    ask: PodAsk
-    nodes: Collection[str]
-    at: float
-    call: "CallForecast"
-    bound_to: str = ""
-
-
 class Forecasts:
-    """The predictions. *count*: called with the result for each pod whose claims were written."""
+    """The predictions. *count*: see `Flights`."""
 
     def __init__(self, objects: ClaimObjects, count: Callable[[str], object]) -> None:
         self.is_complete = False
         """Whether all slices, classes and claims have been listed."""
         self.objects: Final = objects
-        self.matches: Final = partial(match, with_lists=objects.rules.lists_in_cel)
+        self.flights: Final = Flights(objects, count)
         self.nodes: Final[BoundedMap[str, NodeForecast]] = BoundedMap(MAX_SEARCHED)
         self.unknown: Final[BoundedMap[str, int]] = BoundedMap(MAX_REMEMBERED)
         """On how many nodes the search for what is asked was given up."""
-        self._flights: BoundedMap[str, Flight] = BoundedMap(MAX_FLIGHTS)
         self._columns: BoundedMap[object, tuple[int, dict[str, Entry]]] = BoundedMap(MAX_COLUMNS)
         self._subjects: BoundedMap[str, int] = BoundedMap(MAX_REMEMBERED)
         self._numbers = count_from(1)
-        self._clock, self._count = objects.clock, count
-        self._wrong: deque[bool] = deque(maxlen=LAST)
 
-    @property
-    def is_doubted(self) -> bool:
-        """Whether kube-scheduler has often done something else of late than the only thing that was possible."""
-        return sum(self._wrong) > MAX_WRONG
+    def call(self, pod: Pod, *, was_filtered: bool = False) -> "CallForecast | None":
+        """What is predicted for the pod; None: nothing. The pod itself is not in flight for it.
 
-    def call(self, pod: Pod) -> "CallForecast | None":
-        """What is predicted for the pod; None: nothing. The pod itself is not in flight for it."""
-        claims = self.objects.to_allocate(pod.claims) if self.is_complete else None
-        if not claims:
+        *was_filtered*: kube-scheduler has looked at what is free before it called filter.
+        """
+        objects = self.objects
+        asks = asks_of(pod, objects.readable, objects.templates, objects.classes, objects.rules)
+        if asks is None or not self.is_complete:
             return None
-        self._settle()
-        asked = ""
-        for each in claims:
-            asked += asked_by(each)
-            if len(asked) > MAX_ASKED:
-                return None
-        names = dict.fromkeys(o.class_name for claim in claims for each in claim.requests for o in each.options)
-        ask = PodAsk(_digest(asked, [self.objects.classes.get(name) for name in names]), claims)
-        others = [Other(nodes, None, each.allocated or ()) for each, nodes in self.objects.released()]
-        others += [Other(f.nodes, f.call) for uid, f in self._flights.items() if uid != pod.uid and f.nodes]
-        call = CallForecast(self, ask, others, self._subject(pod, ask))
-        call.is_crowded = len(self._flights) == MAX_FLIGHTS  # and others may have been dropped
+        filtered_at = self.flights.filtered_at(pod.uid) if was_filtered else None
+        filtered_at = objects.clock() if filtered_at is None else filtered_at
+        others = [Other(nodes, None, each.allocated or ()) for each, nodes in objects.released(filtered_at)]
+        others += [Other(each.nodes, each.call) for each in self.flights.besides(pod.uid)]
+        call = CallForecast(self, asks, others, self._subject(pod, asks))
+        call.is_crowded = self.flights.is_full
         return call
 
     def column(self, subject: object) -> dict[str, Entry]:
@@ -177,56 +130,11 @@ class Forecasts:
         self._columns[subject] = now, found
         return found
 
-    def in_flight(self, pod: Pod, call: "CallForecast", nodes: Iterable[str]) -> None:
-        """kube-scheduler may allocate devices to the pod on one of *nodes*."""
-        call.finish()
-        self._flights[pod.uid] = Flight(call.ask, frozenset(nodes), self._clock(), call)
-
-    def ranked(self, pod: Pod, call: "CallForecast") -> None:
-        """*call* is the last one about the pod."""
-        call.finish()
-        flight = self._flights.get(pod.uid)
-        if flight is not None:
-            self._flights[pod.uid] = flight._replace(call=call)
-
-    def bind(self, pod: Pod, node_name: str) -> None:
-        """kube-scheduler has chosen the node, and is about to write the pod's claims or has written them."""
-        flight = self._flights.get(pod.uid)
-        if flight is not None:
-            self._flights[pod.uid] = flight._replace(nodes=(node_name,), bound_to=node_name)
-            self._settle()
-
-    def _settle(self) -> None:
-        """Compare what was written with what was predicted, and forget pods that are in flight no longer."""
-        now = self._clock()
-        for uid, flight in list(self._flights.items()):
-            found = [self.objects.claim(each.name) for each in flight.ask.claims]
-            claims = [each for each in found if each is not None]
-            if len(claims) < len(found) or now - flight.at > FLIGHT_SECONDS:
-                del self._flights[uid]
-            elif all(each.allocated is not None for each in claims):
-                self._flights[uid] = flight._replace(nodes=())
-                if flight.bound_to:
-                    self._compare(flight, [each.allocated or () for each in claims])
-                    del self._flights[uid]
-
-    def _compare(self, flight: Flight, written: Given) -> None:
-        possible = flight.call.predicted(flight.bound_to)
-        if possible is None:
-            self._count("not_known")
-            return
-        agrees = any(ids_of(each) == ids_of(written) for each in possible)
-        self._count("agrees" if agrees else "differs" if flight.call.is_closed else "not_known")
-        if flight.call.is_alone:
-            self._wrong.append(not agrees)
-        if not agrees and flight.call.is_closed:
-            LOG.info("devices differ node=%s claims=%s", flight.bound_to, [each.name for each in flight.ask.claims])
-
-    def _subject(self, pod: Pod, ask: PodAsk) -> int:
+    def _subject(self, pod: Pod, asks: PodAsks) -> int:
         """A number that is equal for pods that differ only in names, and whose claims ask for the same."""
-        position = {each.name: i for i, each in enumerate(ask.claims)}
+        position = {each.name: i for i, each in enumerate(asks.claims)}
         used = tuple(tuple(position.get(claim, claim) for claim in each.claims) for each in pod.containers)
-        key = _digest(pod.whole_shape, used, ask.key)
+        key = digest(pod.whole_shape, used, asks.key)
         if key not in self._subjects:
             self._subjects[key] = next(self._numbers)
         return self._subjects[key]
@@ -236,7 +144,7 @@ class Other(NamedTuple):
     """What may be held on each of *nodes*: what was predicted in a call, or else *devices*."""
 
     nodes: Collection[str]
-    call: "CallForecast | None"
+    call: FlightForecast | None
     devices: Case = ()
 
     def cases_on(self, node_name: str) -> Sequence[Case] | None:
@@ -255,8 +163,8 @@ class CallForecast:
     *subject*: a number of the pod; see `judged`.
     """
 
-    def __init__(self, forecasts: Forecasts, ask: PodAsk, others: Sequence[Other], subject: int) -> None:
-        self.ask: Final = ask
+    def __init__(self, forecasts: Forecasts, asks: PodAsks, others: Sequence[Other], subject: int) -> None:
+        self.asks: Final = asks
         self.is_alone: Final = not others
         self.is_closed = True
         """Whether all that was in flight was counted."""
@@ -290,7 +198,9 @@ class CallForecast:
 
         It is kept for all pods that differ only in names.
         """
-        column, near = self._forecasts.column((self._subject, judge.about)), self._near
+        column, near = dict[str, Entry](), self._near
+        if not self.asks.depends_on_node:
+            column = self._forecasts.column((self._subject, judge.about))
         entries = list(map(column.get, names))
         pairs = enumerate(zip(entries, class_ids, strict=True))
         todo = [i for i, (entry, class_id) in pairs if entry is None or entry[0] != class_id]
@@ -301,8 +211,10 @@ class CallForecast:
                 entries[i] = None
                 continue
             name, known = names[i], self._node(names[i], limits.look_up)
+            ask = self.asks.on(limits.look_up(names[i]).allocatable_milli if self.asks.depends_on_node else None)
             cases = self._cases[name] = self._cases_on(name) if name in near else _ALONE
-            entry = class_ids[i], self._judged(known, cases, judge, i, class_ids[i]), known
+            said = None if ask is None else self._judged(known, ask, cases, judge, i, class_ids[i])
+            entry = class_ids[i], said, known, ask
             entries[i] = entry
             if name not in near:
                 column[name] = entry
@@ -310,34 +222,50 @@ class CallForecast:
         return [None if each is None else each[1] for each in entries]
 
     def _judged(
-        self, known: NodeForecast, cases: Sequence[Case], judge: NodeJudge[T, R], position: int, class_id: int
+        self,
+        known: NodeForecast,
+        ask: PodAsk,
+        cases: Sequence[Case],
+        judge: NodeJudge[T, R],
+        position: int,
+        class_id: int,
     ) -> R | None:
         found: list[T] = []
         for case in cases:
-            key = self._subject, judge.about, class_id, text_of(case)
-            said = _kept(known.judged, key, partial(self._said, known, case, judge, position))
+            key = self._subject, ask.key, judge.about, class_id, text_of(case)
+            said = _kept(known.judged, key, partial(self._said, known, ask, case, judge, position))
             if said is None:
                 return None
             found += said
         return judge.merge(found)
 
-    def _said(self, known: NodeForecast, case: Case, judge: NodeJudge[T, R], position: int) -> list[T] | None:
+    def _said(
+        self, known: NodeForecast, ask: PodAsk, case: Case, judge: NodeJudge[T, R], position: int
+    ) -> list[T] | None:
         """What *judge* says of each possible allocation; None: they are not known, or have devices of other nodes."""
-        answer = self._answer(known, case)
-        lists = [devices_with(known.devices, self.ask.claims, given) for given in answer or ()]
+        answer = _kept(known.answers, (ask.key, text_of(case)), partial(self._search, known, ask, case))
+        lists = [devices_with(known.devices, ask.claims, given) for given in answer or ()]
         is_known = answer is not None and None not in lists
         return [judge.of_devices(position, each) for each in lists if each is not None] if is_known else None
 
     def predicted(self, name: str) -> Answer:
         """What was found for the node in the last call; None as well if nothing was asked about it."""
+        entry = self._entry(name)
+        if entry is None or (ask := entry[3]) is None:
+            return None
+        answers = [entry[2].answers.get((ask.key, text_of(case))) for case in self._cases.get(name, _ALONE)]
+        return None if None in answers else [given for each in answers for given in each or ()]
+
+    def asked_on(self, name: str) -> PodAsk | None:
+        """What was asked for on the node in the last call. The names can be those of claims that ask for the same."""
+        entry = self._entry(name)
+        return None if entry is None else entry[3]
+
+    def _entry(self, name: str) -> Entry | None:
         if self._positions is None:
             self._positions = {each: i for i, each in enumerate(self._names)}
         position = self._positions.get(name)
-        entry = None if position is None else self._entries[position]
-        if entry is None:
-            return None
-        answers = [entry[2].answers.get((self.ask.key, text_of(case))) for case in self._cases.get(name, _ALONE)]
-        return None if None in answers else [given for each in answers for given in each or ()]
+        return None if position is None else self._entries[position]
 
     def _node(self, name: str, look_up: LookUp) -> NodeForecast:
         objects, kept = self._forecasts.objects, self._forecasts.nodes
@@ -348,39 +276,34 @@ class CallForecast:
         return known
 
     def _cases_on(self, name: str) -> Sequence[Case]:
-        """What may be held on the node. If that is too much or not known, nothing is, and the node is open."""
+        """What may be held on the node, the likeliest first. If that is too much or not known, the node is open.
+
+        A pod that can be on several nodes is likely to be on another one. Released devices are likely to be free.
+        """
         cases: dict[str, Case] = {"": ()}
+        likely: Case = ()
         for other in self._near[name]:
             further = other.cases_on(name)
+            if further and other.call is not None and len(other.nodes) == 1 and can_both_be(likely, further[0]):
+                likely = (*likely, *further[0])
             if further is not None:
                 found = [(*case, *each) for case in cases.values() for each in further if can_both_be(case, each)]
                 cases |= {text_of(case): case for case in found}
             if further is None or len(cases) > MAX_CASES:
                 self._open.add(name)
                 return _ALONE
-        return list(cases.values())
+        return list({text_of(likely): likely, **cases}.values())
 
-    def _answer(self, known: NodeForecast, case: Case) -> Answer:
-        return _kept(known.answers, (self.ask.key, text_of(case)), partial(self._search, known, case))
-
-    def _search(self, known: NodeForecast, case: Case) -> Answer:
-        objects, unknown, key = self._forecasts.objects, self._forecasts.unknown, self.ask.key
+    def _search(self, known: NodeForecast, ask: PodAsk, case: Case) -> Answer:
+        objects, unknown, key = self._forecasts.objects, self._forecasts.unknown, ask.key
         holders, in_flight = objects.holders_on(known.node), ResourceClaim("", (), allocated=case)
         if holders is None or unknown.get(key, 0) > MAX_UNKNOWN:
             return None
-        held = AllocatedState([*holders, in_flight] if case else holders, objects.rules)
-        cluster = ClusterDevices(objects.index(), objects.classes, held, self._forecasts.matches, objects.rules)
-        answers = allocate(cluster, known.node, self.ask.claims, MAX_STEPS)
+        holders = [*holders, in_flight] if case else holders
+        answers = search(ask, known.node, objects.index(), objects.classes, holders, objects.rules)
         if answers[0].verdict == UNKNOWN:
             unknown[key] = unknown.get(key, 0) + 1
-        if any(each.verdict in (UNKNOWN, ERROR) for each in answers):
-            return None
-        return [list(map(devices_of, each.allocations)) for each in answers if each.verdict == ALLOCATED]
-
-
-def _digest(*parts: object) -> str:
-    """A short key that stands for values of any size."""
-    return sha256(repr(parts).encode()).hexdigest()
+        return answer_of(answers)
 
 
 def _kept(found: dict[K, V], key: K, make: Callable[[], V]) -> V:

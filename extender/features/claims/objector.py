@@ -17,8 +17,9 @@ Rules of this file
 - Filter checks at most `MAX_NODES` nodes for a pod. A claim with an allocated device limits kube-scheduler to the node
   of that device.
 - Where `dra_scheduler` names a version of kube-scheduler that can be replayed, filter predicts what it will allocate
-  (`forecast`). It refuses nodes where these devices break the demand. Where they may break it, it avoids the node, as
-  long as another one is feasible. Bind compares what was allocated with what was predicted.
+  (`forecast`). It refuses nodes where these devices break the demand, or are likely to: bind would refuse the pod, and
+  its claim would keep the wrong device until kube-scheduler tries the pod again. Where they may break it, it avoids the
+  node, as long as another one is feasible. Bind compares what was allocated with what was predicted.
 - Where bind refuses the devices that kube-scheduler allocated, kube-scheduler would allocate the same ones again. So
   filter avoids the node for the pod for `AVOID_SECONDS`, as long as another node is feasible.
 """
@@ -31,9 +32,9 @@ from typing import Final
 from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod
-from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts, SearchLimits
+from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts, NodeJudge, SearchLimits
 from extender.features.claims.objects import ClaimObjects
-from extender.features.claims.refusal import PredictedRefusal, predicted_refusals, refusal_by_claims
+from extender.features.claims.refusal import PredictedRefusal, predicted_refusals, refusal_by_claims, sentence_about
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
 from extender.replay.pod import Claimed, ClaimedDevice, Pod
@@ -82,13 +83,14 @@ class ClaimCheck(Objector):
         predicted = await self._predicted_refusals(pod, after.feasible, forecast)
         after = await self._checked(pod, after, predicted) if _concerns(pod) else after
         if self._forecasts is not None and forecast is not None:
-            self._forecasts.in_flight(pod, forecast, after.feasible)
+            self._forecasts.flights.passed(pod, forecast, after.feasible)
         return after
 
     async def _checked(self, pod: Pod, filtered: Filtered, predicted: Mapping[str, PredictedRefusal]) -> Filtered:
         """The result without nodes where devices break the pod's demand."""
-        is_sure = self._forecasts is not None and not self._forecasts.is_doubted
+        is_sure = self._forecasts is not None and not self._forecasts.flights.is_doubted
         refusals = {name: each.reason for name, each in predicted.items() if each.is_certain and is_sure}
+        unlikely = {name for name, each in predicted.items() if each.is_likely and is_sure} - refusals.keys()
         allocated = (self._devices.claim(name) for name in pod.claims)
         if pod.wants_devices or any(each is not None and each.allocated for each in allocated):
             refusals |= await self._refusals(pod, filtered.feasible)
@@ -96,6 +98,7 @@ class ClaimCheck(Objector):
         for reason in dict.fromkeys(refusals.values()):
             names = {name for name, each in refusals.items() if each is reason}
             after = without(after, names, reason)
+        after = without(after, unlikely, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE)
         after = avoid(after, self._tried_for(pod), RefusalReason.DEMAND_CLAIM, Certainty.POSSIBLE)
         return avoid(after, {*predicted}, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE)
 
@@ -105,10 +108,9 @@ class ClaimCheck(Objector):
         """Where the devices that kube-scheduler will allocate break the pod's demand, or may break it."""
         if forecast is None or not (_concerns(pod) or len(names) == 1):  # prioritize is not called about one node
             return {}
-        limits = SearchLimits(self._surroundings, time_limit(self._clock, self._clock() + FORECAST_SECONDS))
         some, index = names[:MAX_SEARCHED], self._cluster.index
         classes = index.classes[index.names.slots_of(some)].tolist()
-        return await self._offload(predicted_refusals, pod, some, classes, forecast, limits)
+        return await self._offload(predicted_refusals, pod, some, classes, forecast, self._limits())
 
     def _with_cpu_nodes(self, pod: Pod, filtered: Filtered) -> Filtered:
         """The result with the nodes whose CPUs a DRA driver allocates, and whose kubelets therefore place nothing."""
@@ -127,7 +129,7 @@ class ClaimCheck(Objector):
         """All devices of the claims must be known, and must not break the pod's demand."""
         pod, node_name = call.pod, call.node_name
         if self._forecasts is not None:
-            self._forecasts.bind(pod, node_name)
+            self._forecasts.flights.bind(pod, node_name)
         if not _concerns(pod):
             return None
         if any(not self._devices.is_allocated_for(claim, node_name) for claim in _used_by(pod)):
@@ -155,6 +157,26 @@ class ClaimCheck(Objector):
     def kept_nodes(self, _known: KnownPod, pod: Pod) -> Collection[str] | None:
         """All: devices that kube-scheduler allocates later decide, and not what the pod requests."""
         return None if _concerns(pod) else ()
+
+    def released(self) -> Collection[str]:
+        """The nodes where the devices of another pod are decided since the last call."""
+        return () if self._forecasts is None else self._forecasts.flights.left()
+
+    async def details(self, pod: Pod, refused: Mapping[str, RefusalReason | None]) -> str:
+        """The devices that kube-scheduler would take on one node, and where the kubelet would place the rest."""
+        name = next((name for name, why in refused.items() if why is RefusalReason.DEMAND_FORECAST), "")
+        forecast = self._forecasts.call(pod) if name and self._forecasts is not None else None
+        if forecast is None:
+            return ""
+        (node_class,) = self._cluster.classes_of((name,))
+        judge = NodeJudge[str, str](
+            "details", lambda _, devices: sentence_about(pod, node_class, devices), lambda said: next(iter(said), None)
+        )
+        (said,) = await self._offload(forecast.judged, [name], [node_class.id], judge, self._limits())
+        return f"on {name}, {said}" if said else ""
+
+    def _limits(self) -> SearchLimits:
+        return SearchLimits(self._surroundings, time_limit(self._clock, self._clock() + FORECAST_SECONDS))
 
     def _tried_for(self, pod: Pod) -> set[str]:
         """The nodes where bind has just refused the devices of the pod's claims."""

@@ -16,10 +16,11 @@ from itertools import count, takewhile
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from extender.bounded import BoundedMap
+from extender.dra.extended import container_of
 from extender.dra.objects import DeviceClass, DeviceId, DraNode, ResourceClaim, ResourceSlice
 from extender.dra.pools import PoolId, SliceIndex
 from extender.dra.rules import AllocatorRules
-from extender.features.claims.feed import AllocatedClaim, NamedSlice
+from extender.features.claims.feed import MAX_NUMA, AllocatedClaim, NamedSlice
 from extender.questions.node_context import DynamicDevice
 
 MAX_HOLDERS: Final = 2000
@@ -27,8 +28,9 @@ MAX_HOLDERS: Final = 2000
 MAX_CHANGES: Final = 10_000
 """The last changes of nodes that are kept."""
 MAX_RELEASED: Final = 1000
-RELEASE_SECONDS: Final = 0.5
-"""How long kube-scheduler may not have seen that devices are free again."""
+RELEASE_SECONDS: Final = 2.0
+"""How long before a filter call kube-scheduler may have looked at what is free: it does so once for all nodes."""
+KEPT_SECONDS: Final = 60.0
 Version: TypeAlias = tuple[int, int]
 K = TypeVar("K", bound=Hashable)
 NO_DEVICES: Final[tuple[DynamicDevice, ...]] = ()
@@ -52,8 +54,12 @@ class ClaimObjects:
         self.rules: Final = rules
         self.clock: Final = clock
         self.classes: Final[dict[str, DeviceClass]] = {}
+        self.templates: Final[dict[str, ResourceClaim]] = {}
+        """What claims that are made from a template ask for, by NAMESPACE/NAME of the template."""
         self.selecting: Final = set[str]()
         """The slices for which the labels of nodes matter."""
+        self.rooted: Final[dict[str, str]] = {}
+        """The node of each slice with devices of which only the PCIe root is known."""
         self._next: Final = count(1).__next__
         self._everywhere = 0
         self._changes: deque[tuple[int, str]] = deque(maxlen=MAX_CHANGES)
@@ -63,6 +69,8 @@ class ClaimObjects:
         self._of_node: dict[str, dict[str, NamedSlice]] = {}
         self._unread: dict[str, str] = {}
         """The node of each slice that cannot be read; "": all nodes."""
+        self._roots: dict[str, Mapping[str, int]] = {}
+        """The NUMA node of each PCIe root, by node."""
         self._claims: dict[str, AllocatedClaim] = {}
         self._extended: dict[str, str] = {}
         """The claim that kube-scheduler has made for extended resources of a pod, by its UID."""
@@ -83,8 +91,11 @@ class ClaimObjects:
                 _put(self._of_node, each.node_name, name, value if each is value else None)
         self._unread.pop(name, None)
         self.selecting.discard(name)
+        self.rooted.pop(name, None)
         if value is not None:
             self._slices[name] = value
+            if value.roots:
+                self.rooted[name] = value.node_name
             if value.exact is None:
                 self._unread[name] = value.node_name
             elif value.selects_labels:
@@ -100,15 +111,21 @@ class ClaimObjects:
             self.classes[name] = value
         self._everywhere = self._next()
 
+    def set_template(self, name: str, value: ResourceClaim | None) -> None:
+        """The template NAMESPACE/NAME; None: it is gone."""
+        self.templates.pop(name, None)
+        if value is not None:
+            self.templates[name] = value
+
     def set_claim(self, name: str, value: AllocatedClaim | None) -> None:
         """The claim NAMESPACE/NAME; None: it is gone."""
         before = self._claims.pop(name, None)
-        if before is not None and self._extended.get(before.extended.pod_uid) == name:
-            del self._extended[before.extended.pod_uid]
+        if before is not None and self._extended.get(before.extended_of) == name:
+            del self._extended[before.extended_of]
         if value is not None:
             self._claims[name] = value
-            if value.extended.pod_uid and value.devices:
-                self._extended[value.extended.pod_uid] = name
+            if value.extended_of and value.devices:
+                self._extended[value.extended_of] = name
         held, holds = (_pools(each and each.exact) for each in (before, value))
         if before is not None and held and not holds:
             self._released[name] = before.exact, self.clock()
@@ -118,6 +135,13 @@ class ClaimObjects:
             if kept:
                 self._holders[pool_id] = kept
             for each in self._of_pool.get(pool_id, {}).values():
+                self._changed(each)
+
+    def set_roots(self, node_name: str, numa_nodes: Mapping[str, int]) -> None:
+        """The NUMA node of each PCIe root of a node."""
+        if self._roots.get(node_name) is not numa_nodes:
+            self._roots[node_name] = numa_nodes
+            for each in self._of_node.get(node_name, {}).values():
                 self._changed(each)
 
     def devices_on(self, name: str) -> tuple[DynamicDevice, ...]:
@@ -136,9 +160,21 @@ class ClaimObjects:
                 newest[each.pool_id] = max(newest.get(each.pool_id, 0), each.generation)
             holders = {d: claim.name for pool in newest for claim in self._holders.get(pool, ()) for d in _ids(claim)}
             devices = [d for each in slices if each.generation == newest[each.pool_id] for d in each.devices.values()]
-            found = tuple(device._replace(claim=holders.get(device.key, "")) for device in devices)
+            roots = {key: root for each in slices for key, root in each.roots.items()}
+            found = tuple(
+                device._replace(
+                    claim=holders.get(device.key, ""),
+                    numa=device.numa or self._numa_of_root(name, roots.get(device.key, "")),
+                )
+                for device in devices
+            )
             known = self._devices[name] = version, found
         return known[1]
+
+    def _numa_of_root(self, node_name: str, root: str) -> int:
+        """The NUMA node of a PCIe root as raw bits; 0: not known."""
+        numa = self._roots.get(node_name, {}).get(root, -1)
+        return 1 << numa if 0 <= numa < MAX_NUMA else 0
 
     def devices_of(self, claim: str, node_name: str) -> tuple[DynamicDevice, ...] | None:
         """The devices of the claim NAMESPACE/NAME that matter on a node; None: it is not known to be allocated."""
@@ -159,9 +195,8 @@ class ClaimObjects:
         devices = self.devices_of(claim, node_name)
         if devices is None or not self.is_allocated_for(claim, node_name):
             return None
-        known = self._claims[claim]
-        keys = dict(zip(known.devices, known.extended.containers, strict=True))
-        return [(keys[device.key], device) for device in devices]
+        positions = {each.id: container_of(each.request) for each in self._claims[claim].exact.allocated or ()}
+        return [(positions[device.key], device) for device in devices]
 
     def is_allocated_for(self, claim: str, node_name: str) -> bool:
         """Whether the claim NAMESPACE/NAME is known to have devices that a pod on the node can use.
@@ -184,25 +219,28 @@ class ClaimObjects:
         nodes = {each.node_name for each in self._listing(key)}
         return any(key == device.key for node_name in nodes for device in self.devices_on(node_name))
 
-    def released(self) -> Iterator[tuple[ResourceClaim, Collection[str]]]:
-        """The claims that lost their devices in the last `RELEASE_SECONDS`, and the nodes that have these."""
-        since = self.clock() - RELEASE_SECONDS
+    def released(self, filtered_at: float) -> Iterator[tuple[ResourceClaim, Collection[str]]]:
+        """The claims that lost their devices after kube-scheduler may have looked, and the nodes that have these."""
         for name, (claim, at) in list(self._released.items()):
-            if at < since:
+            if at < self.clock() - KEPT_SECONDS:
                 del self._released[name]
+            if at < filtered_at - RELEASE_SECONDS:
                 continue
             yield claim, {each.node_name for pool in _pools(claim) for each in self._of_pool.get(pool, {}).values()}
 
-    def to_allocate(self, names: Sequence[str]) -> Sequence[ResourceClaim] | None:
-        """Those of the claims *names* that are not allocated; None: one does not exist, or cannot be read."""
-        found = [self._claims.get(name) for name in names]
-        known = [each.exact for each in found if each is not None and each.is_read]
-        return [each for each in known if each.allocated is None] if len(known) == len(names) else None
+    def readable(self, name: str) -> ResourceClaim | None:
+        """One claim; None: it does not exist, or cannot be read."""
+        found = self._claims.get(name)
+        return found.exact if found is not None and found.is_read else None
 
     def claim(self, name: str) -> ResourceClaim | None:
-        """One claim; None: it does not exist."""
+        """One claim; None: it does not exist. Where it cannot be read, it has the allocated devices alone."""
         found = self._claims.get(name)
         return None if found is None else found.exact
+
+    def extended_claim(self, pod_uid: str) -> ResourceClaim | None:
+        """The claim for the extended resources of a pod; None: it is not allocated."""
+        return self.claim(self._extended.get(pod_uid, ""))
 
     def pending(self) -> Mapping[str, ResourceClaim]:
         """The claims that are not allocated, by NAMESPACE/NAME."""
@@ -265,6 +303,7 @@ class ClaimObjects:
             self._versions.pop(each.node_name, None)
             self._devices.pop(each.node_name, None)
             self._node_claims.pop(each.node_name, None)
+            self._roots.pop(each.node_name, None)
         if not each.node_name or each.exact is None or each.exact.counter_sets:
             self._everywhere = self._next()
 

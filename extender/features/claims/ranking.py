@@ -61,15 +61,21 @@ class ClaimRanking(Objector):
     async def score(self, args: SchedulerArgs, answers: NodeAnswers, scores: Scores) -> Scores | None:
         """The scores in bands; see `claim_alignment`."""
         pod = args.pod
-        if not pod.has_claims:
+        forecast = None if self._forecasts is None else self._forecasts.call(pod, was_filtered=True)
+        if not pod.has_claims and forecast is None:
             return None
         classes: Sequence[NodeClass] = answers.classes.tolist()
-        alignments = await self._alignments(pod, answers.entry, answers.names, classes)
+        alignments = await self._alignments(pod, answers.entry, answers.names, classes, forecast)
         ranked = np.array([can_be_ranked(each) for each in answers.kinds.judgements], np.bool_)
         return ranked_by_claims(scores, alignments, ranked[answers.codes])
 
     async def _alignments(
-        self, pod: Pod, entry: ShapeJudgements, names: Sequence[str], classes: Sequence[NodeClass]
+        self,
+        pod: Pod,
+        entry: ShapeJudgements,
+        names: Sequence[str],
+        classes: Sequence[NodeClass],
+        forecast: CallForecast | None,
     ) -> list[ClaimAlignment]:
         """The answer for each node.
 
@@ -79,11 +85,10 @@ class ClaimRanking(Objector):
             return [ClaimAlignment.UNKNOWN] * len(names)
         known = self._places_of(entry)
         limits = SearchLimits(self._look_up, time_limit(self._clock, self._clock() + RANKING_SECONDS))
-        forecast = None if self._forecasts is None else self._forecasts.call(pod)
         nodes = names, classes, self._devices.devices_on
         found, new = await self._offload(_alignments_of, pod, entry.shape, nodes, known, forecast, limits)
         if self._forecasts is not None and forecast is not None:
-            self._forecasts.ranked(pod, forecast)
+            self._forecasts.flights.ranked(pod, forecast)
         if len(known) + len(new) > MAX_PLACES:
             known.clear()
         known.update(new)
@@ -120,12 +125,16 @@ def _alignments_of(
         new[node_class.id] = places
 
     def align(i: int, devices: Sequence[DynamicDevice]) -> ClaimAlignment:
+        if not pod.has_claims and not any(each.is_for_extended for each in devices):
+            return ClaimAlignment.LIKELY  # a device plugin serves what it requests, so the kubelet aligns it
         places = known.get(classes[i].id) or new.get(classes[i].id, ())
         return claim_alignment_of(pod, classes[i].kubelet, devices, places)
 
     found: Sequence[ClaimAlignment | None] = [None] * len(names)
     if forecast is not None and len(new) == len(missing):
         found = forecast.judged(names, [each.id for each in classes], NodeJudge("ranking", align, _one_of), limits)
+    if not pod.has_claims:
+        return [ClaimAlignment.UNKNOWN if each is None else each for each in found], new
     return [align(i, devices_on(names[i])) if each is None else each for i, each in enumerate(found)], new
 
 

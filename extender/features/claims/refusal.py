@@ -2,20 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
+from extender.answers.notes import device_note
 from extender.cluster.node_class import NodeClass
 from extender.features.claims.forecast import CallForecast, NodeJudge, SearchLimits
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
-from extender.questions.claim_alignment import claimed_of, extended_by_claims
+from extender.questions.claim_alignment import claimed_of, used_by
 from extender.questions.node_context import DynamicDevice
+from extender.replay.alignment import alignment_of_outcomes
 from extender.replay.alignment_demand import Demand
 from extender.replay.demands import broken_by_outcome, is_always_met
 from extender.replay.pod import Pod
 from extender.scheduling.reasons import RefusalReason
+
+MAX_TOLD: Final = 4
+"""How many devices a sentence names."""
 
 
 def refusal_by_claims(pod: Pod, node_class: NodeClass) -> RefusalReason | None:
@@ -35,17 +41,36 @@ def _broken(demand: Demand, kubelet: Kubelet, request: PodRequest, outcome: Outc
     return None if broken is None else RefusalReason.DEMAND_CLAIM
 
 
+def sentence_about(pod: Pod, node_class: NodeClass, devices: Sequence[DynamicDevice]) -> str:
+    """Which devices the pod will get on a node, and where the kubelet will place the rest. "": not known."""
+    kubelet = node_class.kubelet
+    if kubelet is None:
+        return ""
+    placed = alignment_of_outcomes(kubelet, node_class.possible.admit(kubelet, resolve(pod, kubelet.rules)))
+    notes = (
+        device_note(container.name, device, placed)
+        for container, claims in used_by(pod)
+        for device in devices
+        if device.is_predicted and device.claim in claims
+    )
+    return "; ".join(islice(notes, MAX_TOLD))
+
+
 class PredictedRefusal(NamedTuple):
-    """Why predicted devices break a demand. `is_certain`: every allocation that is possible on the node breaks it."""
+    """Why predicted devices break a demand. `is_certain`: every allocation that is possible on the node breaks it.
+
+    `is_likely`: the likeliest one does.
+    """
 
     reason: RefusalReason
     is_certain: bool
+    is_likely: bool
 
     @classmethod
     def of(cls, reasons: Sequence[RefusalReason | None]) -> "PredictedRefusal | None":
         """From the reason against each possible allocation. None: there is none."""
         broken = [reason for reason in reasons if reason is not None]
-        return cls(broken[0], len(broken) == len(reasons)) if broken else None
+        return cls(broken[0], len(broken) == len(reasons), reasons[0] is not None) if broken else None
 
 
 def predicted_refusals(
@@ -62,7 +87,9 @@ def predicted_refusals(
     )
     broken = {name: each for name, each in zip(names, found, strict=True) if each is not None}
     return {
-        name: each._replace(is_certain=False) if each.is_certain and forecast.is_open(name) else each
+        name: each._replace(is_certain=False, is_likely=each.is_likely and not forecast.is_crowded)
+        if forecast.is_open(name)
+        else each
         for name, each in broken.items()
     }
 
@@ -70,10 +97,10 @@ def predicted_refusals(
 def _refusal_with(
     pod: Pod, node_class: NodeClass, known: dict[object, RefusalReason | None], devices: Sequence[DynamicDevice]
 ) -> RefusalReason | None:
-    """None as well if a DRA driver serves extended resources of the pod. *known*: of nodes that are alike."""
-    if extended_by_claims(pod, node_class):
-        return None
+    """None as well if the pod has nothing of a DRA driver there. *known*: of nodes that are alike."""
     claimed = claimed_of(pod, devices)
+    if not claimed:
+        return None
     key = node_class.id, tuple(claimed.items())
     if key not in known:
         reason = refusal_by_claims(replace(pod, claimed=claimed), node_class)

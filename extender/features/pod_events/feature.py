@@ -96,6 +96,10 @@ class PodEvents(LeaderTask):
 
     async def _message(self, call: Call) -> str:
         text, advice = await self.service.offload(message_about, call, self._kept_nodes(call.pod))
+        refused = {name: each.refusal for name, each in call.instead.items()}
+        for each in self.service.scheduling.objectors:
+            if details := await each.details(call.pod, refused):
+                text += f" {details[0].upper()}{details[1:]}."
         suggestion = None if advice is None else self._still_right(call.pod, advice)
         if advice is not None and suggestion is not None:
             text += f" With {suggestion.change}, the pod would fit on {advice.node_name} now{_doubt(suggestion)}."

@@ -95,6 +95,8 @@ class Audit:
         """At most `MAX_RECENT`. Beyond that the oldest one of the namespace with the most is dropped."""
         self.behaviours = KubeletBehaviours()
         self.demands = DemandResults()
+        self.allocations: Counter[str] = Counter()
+        """How kube-scheduler's allocations of devices came out; see `AllocationsView`."""
         self._nodes: BoundedMap[str, deque[Result]] = BoundedMap(MAX_NODES)
 
     def take(self, settled: SettledPod) -> Kind:

@@ -42,6 +42,9 @@ WORKLOADS: Final = Resource("scheduling.k8s.io", "v1alpha1", "workloads", "Workl
 CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
+CLAIM_TEMPLATES: Final = Resource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", namespaced=True
+)
 CAPACITIES: Final = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", namespaced=True)
 TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate", namespaced=True)
 PROVISIONING: Final = Resource(
@@ -54,12 +57,13 @@ ACCESS_REVIEWS: Final = Resource(
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
 STORED: Final = (
     CONFIG_MAPS,
-    TEMPLATES,
+    CLAIM_TEMPLATES,
     PROVISIONING,
     CAPACITIES,
     SLICES,
     CLASSES,
     CLAIMS,
+    TEMPLATES,
     PODS,
     NODES,
     NAMESPACES,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from extender.dra.extended import container_of
 from extender.dra.objects import Attribute
 from extender.dra.rules import rules_for
 from extender.features.claims.feed import AllocatedClaim, NamedSlice, decode_claim, decode_slice, numa_of
@@ -57,12 +58,12 @@ def test_cpus_and_memory_are_on_the_first_numa_node_of_a_list(driver: str) -> No
 @pytest.mark.parametrize(
     ("request_name", "annotation", "owners", "expected"),
     [
-        ("container-1-request-0", "true", [{"kind": "Pod", "uid": "u"}], ("u", (1,))),
-        ("container-1-request-0", "false", [{"kind": "Pod", "uid": "u"}], ("", ())),
-        ("container-1-request-0", "true", [{"kind": "Job", "uid": "u"}], ("", ())),
-        ("container-1-request-0", "true", 3, ("", ())),
-        ("container-x", "true", [{"kind": "Pod", "uid": "u"}], ("u", (-1,))),
-        (3, "true", [{"kind": "Pod", "uid": "u"}], ("u", (-1,))),
+        ("container-1-request-0", "true", [{"kind": "Pod", "uid": "u"}], ("u", 1)),
+        ("container-1-request-0", "false", [{"kind": "Pod", "uid": "u"}], ("", 1)),
+        ("container-1-request-0", "true", [{"kind": "Job", "uid": "u"}], ("", 1)),
+        ("container-1-request-0", "true", 3, ("", 1)),
+        ("container-x", "true", [{"kind": "Pod", "uid": "u"}], ("u", -1)),
+        (3, "true", [{"kind": "Pod", "uid": "u"}], ("u", -1)),
     ],
 )
 def test_a_claim_for_extended_resources_names_its_pod_and_containers(
@@ -74,7 +75,8 @@ def test_a_claim_for_extended_resources_names_its_pod_and_containers(
     found = decode_claim({"metadata": metadata, "status": {"allocation": {"devices": {"results": results}}}})
 
     assert found is not None
-    assert tuple(found[1].extended) == expected
+    (device,) = found[1].exact.allocated or ()
+    assert (found[1].extended_of, container_of(device.request)) == expected
     assert found[1].devices == (("d", "p", "a"),)
 
 

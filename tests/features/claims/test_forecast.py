@@ -3,7 +3,9 @@
 import gc
 import lzma
 import pickle
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -13,17 +15,24 @@ from weakref import ref
 import orjson
 import pytest
 
-from extender.conformance.dra_scenario import DraWorld, scenario_from_json
+from extender.conformance.dra_scenario import DraWorld, ExtendedCase, scenario_from_json
 from extender.dra.cel import match, selector
-from extender.dra.objects import DraNode, ResourceClaim
+from extender.dra.objects import AllocatedDevice, DeviceClass, DraNode, ResourceClaim
 from extender.dra.pools import SliceIndex
 from extender.dra.replay import ALLOCATED, ClusterDevices, allocate
 from extender.dra.requests import AllocatedState
 from extender.dra.rules import rules_for
-from extender.features.claims.feed import MAX_ASKED, AllocatedClaim, decode_claim, decode_class, decode_slice
+from extender.features.claims.asks import MAX_STEPS, asks_of
+from extender.features.claims.feed import (
+    MAX_ASKED,
+    AllocatedClaim,
+    decode_claim,
+    decode_class,
+    decode_slice,
+    decode_template,
+)
+from extender.features.claims.flights import MAX_FLIGHTS
 from extender.features.claims.forecast import (
-    MAX_FLIGHTS,
-    MAX_STEPS,
     MAX_UNKNOWN,
     CallForecast,
     Forecasts,
@@ -32,13 +41,16 @@ from extender.features.claims.forecast import (
 )
 from extender.features.claims.objects import RELEASE_SECONDS, ClaimObjects
 from extender.features.claims.questions import QuestionForecast
-from extender.questions.node_context import NOTHING_KNOWN, NodeContext
+from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, NodeContext, for_extended
 from extender.replay.pod import Pod
+from extender.wire.pods import pod_from_json
+from tests.reports import pod_of
 
 Json = dict[str, Any]
 VECTORS = Path(__file__).parents[2] / "vectors/dra/dra-1.36.jsonl.xz"
 VERSION = "1.36.2"
 DRIVER = "gpu.example.com"
+WANTED = "example.com/gpu"
 SHAPES = ((1, "true"), (2, "true"), (1, "device.attributes['gpu.example.com'].large"))
 """How many devices a claim asks for, and which."""
 Ids = Sequence[Sequence[tuple[str, str, str]]]
@@ -170,7 +182,7 @@ class Scheduler:
                 assert ids in found if truth else not found or self.unwritten or self.releasing
                 assert len(found) <= 1 or self.unwritten or self.releasing, "nothing is in flight: one is possible"
             fits += [] if truth is None else [(node, truth)]
-        self.forecasts.in_flight(pod, call, [node.name for node, _ in fits])
+        self.forecasts.flights.passed(pod, call, [node.name for node, _ in fits])
         if fits:
             node, truth = self.random.choice(fits)
             written = claim_of(name, shape, truth)
@@ -179,14 +191,14 @@ class Scheduler:
 
     @property
     def releasing(self) -> bool:
-        return any(True for _ in self.forecasts.objects.released())
+        return any(True for _ in self.forecasts.objects.released(self.now[0]))
 
     def write(self) -> None:
         """PreBind of one pod, and its bind call."""
         name = self.random.choice(list(self.unwritten))
         written, pod, node = self.unwritten.pop(name)
         put(self.forecasts.objects, written)
-        self.forecasts.bind(pod, node)
+        self.forecasts.flights.bind(pod, node)
 
     def release(self) -> None:
         """A pod ends. kube-scheduler sees it at once, or a moment after us."""
@@ -231,7 +243,7 @@ def test_the_search_for_a_claim_is_given_up() -> None:
     call = forecasts.call(pod)
     assert call is not None
     assert not any(possible(call, *nodes))
-    assert forecasts.unknown[call.ask.key] == MAX_UNKNOWN + 1
+    assert forecasts.unknown[call.asks.key] == MAX_UNKNOWN + 1
 
     put(forecasts.objects, claim_of("other", 0))
     other = forecasts.call(Pod(uid="o", name="o", namespace="n", containers=(), claims=("n/other",)))
@@ -306,7 +318,7 @@ def test_three_pods_in_flight_are_all_counted() -> None:
         (now,) = possible(call, node)
         assert call.is_open("node-a") is (i == 4), "four are too many"
         found = found if now is None or i == 4 else now
-        forecasts.in_flight(pod, call, ["node-a"])
+        forecasts.flights.passed(pod, call, ["node-a"])
     assert sorted(ids[0][0][2] for ids in found or ()) == [f"gpu-{i}" for i in (0, 0, 0, 0, 1, 1, 2, 3)]
 
 
@@ -319,7 +331,7 @@ def test_more_pods_in_flight_than_are_kept_make_every_node_uncertain() -> None:
         call = forecasts.call(pod)
         assert call is not None
         assert call.is_open("node-b") is (i == MAX_FLIGHTS)
-        forecasts.in_flight(pod, call, ["node-a"])
+        forecasts.flights.passed(pod, call, ["node-a"])
 
 
 def test_a_class_that_can_be_read_again_ends_the_giving_up() -> None:
@@ -346,7 +358,7 @@ def test_only_nodes_that_have_changed_are_searched_again(monkeypatch: pytest.Mon
         searched.append(node.name)
         return allocate(cluster, node, claims, steps)
 
-    monkeypatch.setattr("extender.features.claims.forecast.allocate", counted)
+    monkeypatch.setattr("extender.features.claims.asks.allocate", counted)
     nodes = [DraNode(f"node-{i}", {}) for i in range(6)]
     slices = [slice_of(node.name, Random(1)) for node in nodes]
     forecasts, _, now = forecasts_with(*slices, {"metadata": {"name": "gpu"}, "spec": {}})
@@ -415,3 +427,189 @@ def test_a_worker_process_predicts_the_same() -> None:
     del everywhere["spec"]["nodeName"]
     put(objects, everywhere)
     assert objects.claims_on("node-a") is None
+
+
+def test_claims_for_extended_resources_are_those_that_the_real_plugin_makes() -> None:
+    """By node. Classes come in the order of the recording."""
+    kinds: Counter[str] = Counter()
+    with lzma.open(VECTORS.with_name("dra-extended-1.36.jsonl.xz")) as lines:
+        documents = [orjson.loads(line) for line in lines]
+    for document in documents:
+        case = scenario_from_json(document)
+        assert isinstance(case, ExtendedCase)
+        pod, classes = pod_from_json(document["pod"]), {each.name: each for each in case.classes}
+        asks = asks_of(pod, lambda _: None, {}, classes, rules_for(VERSION))
+        ask = None if asks is None else asks.on({name: 1000 * amount for name, amount in case.allocatable.items()})
+        requests = [] if ask is None else [each.options[0] for claim in ask.claims for each in claim.requests]
+        made = [{"name": each.name, "class": each.class_name, "count": each.number} for each in requests]
+        expected = [
+            {"name": each["name"], "class": each["exactly"]["deviceClassName"], "count": each["exactly"]["count"]}
+            for each in document.get("requests") or ()
+        ]
+        verdict = document["verdict"] if asks is not None or document["verdict"] == "no-dra" else "not known"
+        kinds[verdict] += 1
+        assert verdict == "not known" or (made, ask is None) == (expected, verdict.startswith(("filter", "no-dra")))
+    assert kinds["claim"] >= 240
+    assert kinds["not known"] <= 20
+
+
+def test_before_1_36_no_claim_is_made_for_extended_resources() -> None:
+    gpu = DeviceClass("gpu", extended_resource=WANTED)
+    pod = pod_from_json(pod_of(2, "1Gi", devices={WANTED: 1}))
+    assert asks_of(pod, lambda _: None, {}, {"gpu": gpu}, rules_for("1.36.0")) is not None
+    assert asks_of(pod, lambda _: None, {}, {"gpu": gpu}, rules_for("1.35.6")) is None
+
+
+def test_an_extended_resource_is_predicted_until_its_claim_is_written() -> None:
+    """On node-b a device plugin serves it. Between filter and the write another pod may get another device."""
+    gpu = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": WANTED}}
+    slices = [slice_of(name, Random(1)) for name in ("node-a", "node-b")]
+    forecasts, results, _ = forecasts_with(*slices, gpu)
+    around = {"node-a": NodeContext(allocatable_milli={}), "node-b": NodeContext(allocatable_milli={WANTED: 1000})}
+    limits = SearchLimits(around.__getitem__, lambda: False)
+    seen: list[tuple[int, list[str]]] = []
+
+    def judge(position: int, devices: Sequence[DynamicDevice]) -> int:
+        seen.append((position, [each.claim for each in devices if each.is_predicted]))
+        return position
+
+    def asked(number: int) -> tuple[Pod, CallForecast]:
+        pod = pod_from_json(pod_of(2, "1Gi", name=f"p{number}", devices={WANTED: 1}))
+        call = forecasts.call(pod)
+        assert call is not None
+        call.judged([*around], [0, 0], NodeJudge("", judge, len), limits)
+        return pod, call
+
+    pod, call = asked(0)
+    assert seen == [(0, [for_extended(0)]), (1, [])]
+    first = call.predicted("node-a")
+    assert first is not None
+    (((device,),),) = first
+    forecasts.flights.passed(pod, call, [*around])
+    assert len(asked(1)[1].predicted("node-a") or ()) == 2, "with the first pod there, and without it"
+
+    forecasts.flights.bind(pod, "node-a")
+    assert len(asked(1)[1].predicted("node-a") or ()) == 2, "the claim is not written yet"
+    written = claim_of("p0-extended", 0, {"devices": {"results": [result_of(device)]}})
+    owner = {"kind": "Pod", "uid": pod.uid}
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    written["metadata"] |= {"ownerReferences": [owner], "annotations": annotations}
+    put(forecasts.objects, written)
+    assert len(asked(1)[1].predicted("node-a") or ()) == 1
+    assert results == ["agrees"]
+
+    pod, call = asked(2)
+    forecasts.flights.passed(pod, call, [*around])
+    forecasts.flights.bind(pod, "node-b")
+    assert asked(3)[1].is_alone, "the device plugin gives the device, so nothing is to be written"
+    assert results == ["agrees"]
+
+
+def result_of(device: AllocatedDevice) -> Json:
+    return {"request": device.request, **dict(zip(("driver", "pool", "device"), device.id, strict=True))}
+
+
+def test_a_claim_from_a_template_is_predicted_before_it_exists() -> None:
+    """And while it is in flight, until it is written under its own name."""
+    forecasts, results, _ = forecasts_with(slice_of("node-a", Random(3)), {"metadata": {"name": "gpu"}, "spec": {}})
+    spec = claim_of("", 0)["spec"]
+    template = decode_template({"metadata": {"name": "t", "namespace": "n"}, "spec": {"spec": spec}})
+    assert template is not None
+    pod = Pod(uid="u", name="p", namespace="n", containers=(), claims=("n/t/gpu",), templates=("n/t",))
+    assert forecasts.call(pod) is None, "neither claim nor template is known"
+    forecasts.objects.set_template(*template)
+    call, node = forecasts.call(pod), DraNode("node-a", {})
+    assert call is not None
+    assert possible(call, node) == [[[[(DRIVER, "node-a", "gpu-0")]]]]
+
+    pod = replace(pod, claims=("n/p-gpu-x",))
+    call = forecasts.call(pod)
+    assert call is not None, "the status names it, and the watch of claims is behind"
+    assert possible(call, node) == [[[[(DRIVER, "node-a", "gpu-0")]]]]
+    forecasts.flights.passed(pod, call, ["node-a"])
+    forecasts.flights.bind(pod, "node-a")
+    assert not results
+    results_of_it = [{"driver": DRIVER, "pool": "node-a", "device": "gpu-0", "request": "r"}]
+    put(forecasts.objects, claim_of("p-gpu-x", 0, {"devices": {"results": results_of_it}}))
+    forecasts.flights.bind(pod, "node-a")
+    assert results == ["agrees"]
+
+
+def test_a_worker_predicts_claims_from_templates_and_for_extended_resources() -> None:
+    gpu = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": WANTED}}
+    forecasts, _, _ = forecasts_with(slice_of("node-a", Random(1)), gpu)
+    spec = claim_of("", 0)["spec"]
+    forecasts.objects.set_template(
+        *decode_template({"metadata": {"name": "t", "namespace": "default"}, "spec": {"spec": spec}}) or ("", None)
+    )
+    document = pod_of(2, "1Gi", devices={WANTED: 1})
+    document["spec"]["resourceClaims"] = [{"name": "own", "resourceClaimTemplateName": "t"}]
+    sent = pickle.loads(pickle.dumps((QuestionForecast.of(forecasts.objects), forecasts.objects.claims_on("node-a"))))
+    around = NodeContext(devices=forecasts.objects.devices_on("node-a"), claims=sent[1], allocatable_milli={})
+    devices = sent[0].devices_for(pod_from_json(document), "node-a", around)
+    taken = {each.name: each.claim for each in devices or () if each.is_predicted}
+    assert taken == {"gpu-0": "default/t/own", "gpu-1": for_extended(0)}
+
+
+def test_a_claim_that_the_pod_does_not_need_is_left_out() -> None:
+    document = pod_of(2, "1Gi")
+    document["spec"]["resourceClaims"] = [
+        {"name": "none", "resourceClaimTemplateName": "t"},
+        {"name": "made", "resourceClaimTemplateName": "t"},
+        {"name": "later", "resourceClaimTemplateName": "t"},
+    ]
+    document["status"] = {"resourceClaimStatuses": [{"name": "none"}, {"name": "made", "resourceClaimName": "made-x"}]}
+    document["spec"]["containers"][0]["resources"]["claims"] = [{"name": each} for each in ("later", "none", "bad")]
+    pod = pod_from_json(document)
+    assert pod.claims == ("default/made-x", "default/t/later")
+    assert pod.templates == ("default/t", "default/t")
+    assert pod.containers[0].claims == ("default/t/later", "")
+
+
+def one_claim(forecasts: Forecasts, name: str, *, was_filtered: bool = False) -> tuple[Pod, CallForecast]:
+    """A call about a pod with one claim, which exists."""
+    pod = Pod(uid=name, name=name, namespace="n", containers=(), claims=(f"n/{name}",))
+    call = forecasts.call(pod, was_filtered=was_filtered)
+    assert call is not None
+    return pod, call
+
+
+def test_what_was_free_when_kube_scheduler_looked_counts_until_bind() -> None:
+    """Devices that are released between filter and prioritize were not free for it, however long that takes."""
+    allocation = {"devices": {"results": [{"driver": DRIVER, "pool": "node-a", "device": "gpu-0"}]}}
+    document = slice_of("node-a", Random(3))
+    document["spec"]["devices"] = [{"name": f"gpu-{i}"} for i in range(3)]
+    gpu = {"metadata": {"name": "gpu"}, "spec": {}}
+    forecasts, _, now = forecasts_with(document, gpu, claim_of("c", 0), claim_of("ended", 0, allocation))
+    node, after, before = DraNode("node-a", {}), [[[(DRIVER, "node-a", "gpu-0")]]], [[[(DRIVER, "node-a", "gpu-1")]]]
+    pod, call = one_claim(forecasts, "c")
+    assert possible(call, node) == [before]
+    forecasts.flights.passed(pod, call, ["node-a"])
+    put(forecasts.objects, claim_of("ended", 0))
+    now[0] += RELEASE_SECONDS + 3
+    assert possible(one_claim(forecasts, "c", was_filtered=True)[1], node) == [[*after, *before]]
+    assert possible(one_claim(forecasts, "c")[1], node) == [after], "the pod comes again"
+
+
+def test_the_likeliest_case_is_the_first() -> None:
+    """A pod that can be on two nodes is likely to be on the other one. Where it ends, its nodes are told."""
+    gpu = {"metadata": {"name": "gpu"}, "spec": {}}
+    slices = [slice_of(name, Random(3)) for name in ("node-a", "node-b")]
+    for each in slices:
+        each["spec"]["devices"] = [{"name": f"gpu-{i}"} for i in range(2)]
+    forecasts, _, _ = forecasts_with(*slices, gpu, claim_of("c", 0), claim_of("other", 0))
+    nodes = [DraNode(name, {}) for name in ("node-a", "node-b")]
+    other, call = one_claim(forecasts, "other")
+    possible(call, *nodes)
+    forecasts.flights.passed(other, call, ["node-a", "node-b"])
+    first = [found[0][0][0][2] for found in possible(one_claim(forecasts, "c")[1], *nodes) if found]
+    assert first == ["gpu-0", "gpu-0"]
+
+    assert not forecasts.flights.left()
+    forecasts.flights.bind(other, "node-a")
+    assert forecasts.flights.left() == {"node-b"}
+    first = [found[0][0][0][2] for found in possible(one_claim(forecasts, "c")[1], *nodes) if found]
+    assert first == ["gpu-1", "gpu-0"]
+    forecasts.objects.set_claim("n/other", None)
+    assert forecasts.flights.left() == {"node-a"}
+    assert not forecasts.flights.left()
