@@ -16,8 +16,8 @@ Rules of this file
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -58,7 +58,7 @@ REST_SECONDS: Final = 1800
 PER_NAMESPACE: Final = 2
 MAX_PODS: Final = 64
 """Pods of one request."""
-MAX_READ: Final = 100
+MAX_READ: Final = 50
 """Pods that one step reads from the API server for new requests."""
 HOUR: Final = 3600
 SCAN_SECONDS: Final = 0.5
@@ -206,16 +206,15 @@ class Controller(LeaderTask):
         settings = self.service.settings
         known = {pod.uid for record in records for pod in record.pods}
         self._proposed.clear()
-        asked = await self._grouped(call for call in await self.waiting.due() if call.pod.uid not in known)
-        self.service.metrics.scale_up_pods.set(len(known) + sum(len(each.pods) for each in asked))
-        if not asked:
-            return
-        models = self.pools.models()
+        opened = Counter(record.namespace for record in records if not record.ended)
+        full = {namespace for namespace, count in opened.items() if count >= PER_NAMESPACE}
+        due = await self.waiting.due(full) if opened.total() < settings.autoscaling_max_requests else []
+        self.service.metrics.scale_up_pods.set(len(known) + len(due))
+        asked = await self._grouped(call for call in due if self._is_news(call, known))
+        models = self.pools.models() if asked else {}
         for each in asked:
-            opened = [record for record in records if not record.ended]
             namespace = PodName.of(each.manifest).namespace
-            own = sum(record.namespace == namespace for record in opened)
-            if len(opened) >= settings.autoscaling_max_requests or own >= PER_NAMESPACE:
+            if opened.total() >= settings.autoscaling_max_requests or opened[namespace] >= PER_NAMESPACE:
                 continue
             try:
                 workload = workload_from_json(each.manifest)
@@ -224,9 +223,15 @@ class Controller(LeaderTask):
                     await self._tell(each, rooms)
                 elif await self._create(record, each.manifest):
                     records.append(record)
+                    opened[namespace] += 1
             except (KubeError, WireError) as error:
                 self.service.metrics.scale_ups.labels("failed").inc()
                 LOG.warning("no node asked for pod=%s/%s reason=%r", namespace, each.pods[0].name, str(error))
+
+    def _is_news(self, call: Call, known: Container[str]) -> bool:
+        """Whether no request is for the pod, and it was not told of late that none can be."""
+        told_at = self._told_at.get(call.pod.uid, -EVENT_SECONDS)
+        return call.pod.uid not in known and self.service.clock() - told_at >= EVENT_SECONDS
 
     async def _grouped(self, calls: Iterator[Call]) -> list[PodsThatWait]:
         """The pods of these calls that still wait, by owner and shape."""
@@ -292,9 +297,9 @@ class Controller(LeaderTask):
     async def _tell(self, asked: PodsThatWait, rooms: Mapping[NodePool, Room]) -> None:
         """Write an event on the first pod that no new node can help, if the pools are known at all."""
         pod, now = asked.pods[0], self.service.clock()
-        if not rooms or now - self._told_at.get(pod.uid, -EVENT_SECONDS) < EVENT_SECONDS or not self._writes:
+        if not rooms or not self._writes:
             return
-        self._told_at[pod.uid] = now
+        self._told_at |= {each.uid: now for each in asked.pods}
         self.service.metrics.scale_ups.labels("no_pool").inc()
         reasons = [f"{pool.value}: {room.limit}" for pool, room in islice(rooms.items(), 5)]
         more = f", and {len(rooms) - 5} further pools" * (len(rooms) > 5)

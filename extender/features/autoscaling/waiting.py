@@ -3,8 +3,12 @@
 A pod that kube-scheduler's own filters refuse is left to Cluster Autoscaler, which computes the same. A pod that was
 refused because something is not known, or is about to change, needs no node. The candidates are judged again: a pod
 that was refused while the service had just started gets no further call for up to five minutes.
+
+Namespaces take turns, so that one with many waiting pods does not keep those of others from being looked at.
 """
 
+from collections import Counter
+from collections.abc import Container
 from typing import Final
 
 from extender.api.service import Service
@@ -12,7 +16,7 @@ from extender.bounded import BoundedMap
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.records.decisions import Call
+from extender.scheduling.records.decisions import MAX_CALLS, Call
 
 LACKS_ROOM: Final = frozenset(
     {
@@ -39,8 +43,9 @@ LACKS_ROOM: Final = frozenset(
 )
 """Refusals that an empty node may not give. All others end by themselves, or are no matter of room."""
 _CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED, Certainty.DEGRADED})
-MAX_LOOKED: Final = 200
-"""How many pods of the last calls are looked at."""
+PER_NAMESPACE: Final = 64
+MAX_LOOKED: Final = 1_000
+"""How many pods are looked at, of one namespace and in all."""
 SCAN_SECONDS: Final = 0.5
 """Time for judging the candidates of one call."""
 RECENT_SECONDS: Final = 330.0
@@ -52,17 +57,23 @@ class Waiting:
 
     def __init__(self, service: Service, seconds: float) -> None:
         self._service, self._seconds = service, seconds
-        self._since: BoundedMap[str, float] = BoundedMap(MAX_LOOKED * 10)
+        self._since: BoundedMap[str, float] = BoundedMap(MAX_CALLS)
         """By UID: when the pod was first found to lack room, with nothing else found since."""
 
-    async def due(self) -> list[Call]:
-        """The last filter calls of the pods that have waited for long enough, the oldest first."""
-        now, due = self._service.clock(), list[tuple[float, Call]]()
+    async def due(self, left_out: Container[str] = ()) -> list[Call]:
+        """The last filter calls of the pods that have waited for long enough, the oldest first; see the file's rules.
+
+        *left_out*: namespaces that are not looked at.
+        """
+        now, looked, due = self._service.clock(), Counter[str](), list[tuple[float, Call]]()
         known: dict[tuple[int, bytes], bool] = {}
         """Whether pods of one shape lack room on the same candidates."""
-        for calls in self._service.records.decisions.newest(MAX_LOOKED):
+        for calls in self._service.records.decisions.newest(MAX_CALLS):
             call = next((each for each in calls if each.verb == "filter"), None)
-            if call is None or now - call.at > RECENT_SECONDS:
+            if call is None or now - call.at > RECENT_SECONDS or call.pod.namespace in left_out:
+                continue
+            looked[call.pod.namespace] += 1
+            if looked[call.pod.namespace] > PER_NAMESPACE or looked.total() > MAX_LOOKED:
                 continue
             key = id(self._service.judging.entry(call.pod)), call.packed_names
             if call.is_refused and (
@@ -73,7 +84,11 @@ class Waiting:
                     due.append((since, call))
             else:
                 self._since.pop(call.pod.uid, None)
-        return [call for _, call in sorted(due, key=lambda each: each[0])]
+        turns, ordered = Counter[str](), list[tuple[int, float, Call]]()
+        for since, call in sorted(due, key=lambda each: each[0]):
+            turns[call.pod.namespace] += 1
+            ordered.append((turns[call.pod.namespace], since, call))
+        return [call for *_, call in sorted(ordered, key=lambda each: each[:2])]
 
     async def _lacks_room(self, call: Call) -> bool:
         """Whether each candidate of a call refuses the pod for lack of room, by what is known of it now.

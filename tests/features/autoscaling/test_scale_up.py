@@ -14,7 +14,7 @@ from extender.config.settings import Settings
 from extender.features.autoscaling.controller import PER_NAMESPACE, REQUEST_SECONDS, REST_SECONDS, Controller
 from extender.features.autoscaling.documents import CONSUME, SAFE_TO_EVICT
 from extender.features.autoscaling.pools import Pools
-from extender.features.autoscaling.waiting import Waiting
+from extender.features.autoscaling.waiting import MAX_LOOKED, Waiting
 from extender.kube.access import plain
 from extender.kube.changes import Batch, Seen
 from extender.kube.client import JSON, KubeClient
@@ -252,9 +252,9 @@ def test_a_pool_that_never_delivers_is_asked_again_after_a_rest(world: World) ->
 
 
 def test_many_waiting_pods_of_one_tenant_get_the_limit_and_others_theirs(world: World) -> None:
-    mine = [world.pod(6, f"mine-{i}", "greedy") for i in range(40)]
+    mine = [world.pod(6, f"mine-{i}", "greedy") for i in range(MAX_LOOKED // 10)]
     other = world.pod(6, "theirs", "quiet")
-    for pod in (*mine, other):
+    for pod in (*mine[:60], other, *mine[60:]):  # theirs is neither among the oldest nor among the newest
         assert world.filter(pod, "old-a") == []
     world.step()
     world.clock.now += WAIT_SECONDS
