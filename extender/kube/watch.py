@@ -65,9 +65,9 @@ _STARTING_SECONDS: Final = 30.0
 """For this long after the server was lost, its cheap refusals are tried again as soon as a failed connection. An API
 server that has just started answers 403 until it has read its roles."""
 _CHEAP: Final = (401, 403)
-STREAM_CHANGES: Final = 32
+STREAM_CHANGES: Final = 64
 """Changes of a stream that the consumer gets at once: it may be an event loop, on which others wait."""
-STREAM_BYTES: Final = 64 << 10
+STREAM_BYTES: Final = 128 << 10
 """The events of a batch have not many more bytes."""
 _STUCK_TIMES: Final = 3
 """After so many failures in a row without an event that can be applied, the list is read again."""
