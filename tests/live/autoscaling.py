@@ -95,8 +95,9 @@ class Autoscaler(Program):
             binary, "--cloud-provider=kwok", f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}",
             f"--address=127.0.0.1:{reserve_port()}", "--leader-elect=false", "--scan-interval=5s",
             "--enable-provisioning-requests=true", "--scale-down-unneeded-time=15s",
-            "--scale-down-delay-after-add=15s", "--skip-nodes-with-system-pods=false",
-            "--skip-nodes-with-local-storage=false", "--max-graceful-termination-sec=10", "-v=4",
+            "--scale-down-delay-after-add=15s", "--unremovable-node-recheck-timeout=10s",
+            "--skip-nodes-with-system-pods=false", "--skip-nodes-with-local-storage=false",
+            "--max-graceful-termination-sec=10", "-v=4",
         ]  # fmt: skip
         environment = {"POD_NAMESPACE": NAMESPACE, "KWOK_PROVIDER_MODE": "local", "KUBECONFIG": str(kubeconfig)}
         super().__init__("cluster-autoscaler", command, logs / "cluster-autoscaler.log", environment)

@@ -46,7 +46,14 @@ def token(api: Api, account: tuple[str, str], *, audience: str | None = None, po
 def exporter_pod(api: Api, objects: tuple[Json, ...], node: str) -> Json:
     """The DaemonSet's pod on a node, as its controller would create it. Its program is started by the test."""
     template = orjson.loads(orjson.dumps(named(objects, "DaemonSet", "numa-node-exporter")["spec"]["template"]))
-    metadata = {**template["metadata"], "name": f"numa-node-exporter-{node}", "namespace": EXPORTER[0]}
+    owner = api.call("GET", f"/apis/apps/v1/namespaces/{EXPORTER[0]}/daemonsets/{EXPORTER[1]}")["metadata"]
+    reference = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": owner["name"], "uid": owner["uid"]}
+    metadata = {
+        **template["metadata"],
+        "name": f"numa-node-exporter-{node}",
+        "namespace": EXPORTER[0],
+        "ownerReferences": [{**reference, "controller": True}],
+    }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**template["spec"], "nodeName": node}}
     return api.create(pod)
 
