@@ -11,7 +11,8 @@ Rules of this file
 - After an eviction anything unexpected stops the controller until somebody deletes the record: the replacement is on
   another node, fails, or does not run in time; a kubelet of the plan refuses a pod; the waiting pod does not come; a
   declared shape has lost a copy.
-- A plan of which a declared shape would lose a copy, by replay, is not carried out.
+- A shape loses a copy if fewer fit in the cluster than before, and fewer than are declared. A plan of which a shape
+  would lose one, by replay, is not carried out.
 - A plan of a process that has ended is not continued: no further pod is evicted, and those that were are watched.
 - Each step makes few calls, and lists at most `MAX_LISTED` pods.
 """
@@ -45,6 +46,10 @@ HOUR: Final = 3600.0
 MAX_WAITING: Final = 1000
 MAX_LISTED: Final = 500
 MAX_GRACE_SECONDS: Final = 300
+LOOK_SECONDS: Final = 5.0
+"""Between two looks at the record of a controller that has stopped."""
+MAX_TRIED: Final = 5
+"""Waiting pods that one step looks at."""
 UNCLEAR_SECONDS: Final = 10.0
 """An eviction of which no answer came was not carried out if the pod is not terminating after this time."""
 _OWN_LABELS: Final = ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index")
@@ -76,7 +81,7 @@ class RoomController(LeaderTask):
         self._cluster = Cluster(self.client, settings.lease_namespace)
         self._since: BoundedMap[str, float] = BoundedMap(MAX_WAITING)
         self._tried: BoundedMap[str, float] = BoundedMap(MAX_WAITING)
-        self._rests_until = 0.0
+        self._looks_at = 0.0
 
     async def step(self) -> None:
         """Look once. A failure of the API server or of a question ends the step, and the next one tries again."""
@@ -86,7 +91,8 @@ class RoomController(LeaderTask):
             return
         try:
             if self.record is None or self.record.stopped:
-                await self._load()
+                if self.wall() >= self._looks_at:
+                    await self._load()
             elif self.record.plan is not None:
                 await self._advance(self.record, self.record.plan)
             else:
@@ -104,6 +110,7 @@ class RoomController(LeaderTask):
     # What to do next
 
     async def _load(self) -> None:
+        self._looks_at = self.wall() + LOOK_SECONDS
         record = await asyncio.to_thread(self._store.load)
         self.service.metrics.room_stopped.set(bool(record.stopped))
         if record.plan is not None and self.record is None:
@@ -117,15 +124,17 @@ class RoomController(LeaderTask):
         record.evicted_at = [at for at in record.evicted_at if at > now - HOUR]
         left = settings.room_per_hour - len(record.evicted_at)
         waiting = self._waiting()
-        if now < self._rests_until or left <= 0 or not self.movable:
+        rests_until = max((plan.ended_at for plan in record.history), default=0.0) + settings.room_cooldown_seconds
+        if now < rests_until or left <= 0 or not self.movable:
             return
-        for uid, namespace, name in waiting:
+        for uid, namespace, name in waiting[:MAX_TRIED]:
             self._tried[uid] = now
             try:
                 pod = await self._cluster.pod(namespace, name, uid)
             except PodGoneError:
                 continue
-            if pod["spec"].get("nodeName") or group_of(pod, namespace) is not None:
+            is_nominated = (pod.get("status") or {}).get("nominatedNodeName")  # kube-scheduler preempts pods for it
+            if pod["spec"].get("nodeName") or is_nominated or group_of(pod, namespace) is not None:
                 continue
             found = await self.planner.for_pod(pod, self.movable, left)
             if found.evictions:
@@ -176,8 +185,8 @@ class RoomController(LeaderTask):
             plan.moves = [move_of(*each) for each in moves]
             self._check_nodes(plan)
             changed = changed_nodes(plan.nodes, moves, plan.target, pod)
-            plan.before, then = await self.planner.copies(list(self.shapes.values()), plan.nodes, changed)
-            _check_shapes(plan.before, then)
+            plan.before, then = await self.planner.copies(list(self.shapes.values()), self._names(), changed)
+            self._check_shapes(plan, then)
         except (AbandonError, PodGoneError) as error:
             LOG.info("a plan is not carried out subject=%s reason=%r", plan.subject, str(error))
             return
@@ -213,6 +222,15 @@ class RoomController(LeaderTask):
             record = nodes.get(name)
             if record is None or record.certainty not in (Certainty.EXACT, Certainty.ASSUMED) or name in starting:
                 raise AbandonError(f"node {name} is not known exactly now")
+
+    def _check_shapes(self, plan: MovePlan, then: Mapping[str, int]) -> None:
+        """Raises AbandonError if fewer copies of a shape fit then, and fewer than are declared."""
+        for name, copies in then.items():
+            if copies < min(plan.before[name], self.shapes[name].copies):
+                raise AbandonError(f"the shape {name} loses copies: {plan.before[name]} before, {copies} then")
+
+    def _names(self) -> list[str]:
+        return sorted(record.name for record in self.service.known.nodes)
 
     # Carrying out
 
@@ -299,18 +317,23 @@ class RoomController(LeaderTask):
         """All replacements run. Raises AbandonError, or PodGoneError: the waiting pod needs no room any more."""
         if plan.purpose == "pod":
             namespace, _, name = plan.subject.partition("/")
-            node = (await self._cluster.pod(namespace, name, plan.subject_uid))["spec"].get("nodeName")
+            pod = await self._cluster.pod(namespace, name, plan.subject_uid)
+            node, status = pod["spec"].get("nodeName"), pod.get("status") or {}
             if node and node != plan.target:
                 raise AbandonError(f"the waiting pod has found a place on {node}")
-            if not node:
+            if not (node and (status.get("startTime") or status.get("phase") == "Running")):
                 if self.wall() > plan.moved_at + self.service.settings.room_seconds:
                     await self._stop(record, plan, "the waiting pod did not come to the room that was made")
                 return
-        plan.after, _ = await self.planner.copies(
-            [each for each in self.shapes.values() if each.name in plan.before], plan.nodes
-        )
-        if lost := [each for each, copies in plan.after.items() if copies < plan.before[each]]:
-            await self._stop(record, plan, f"the shape {lost[0]} has lost copies")
+            if status.get("phase") == "Failed":
+                await self._stop(record, plan, f"the waiting pod has failed on {node}")
+                return
+        shapes = [each for each in self.shapes.values() if each.name in plan.before]
+        plan.after, _ = await self.planner.copies(shapes, self._names())
+        try:
+            self._check_shapes(plan, plan.after)
+        except AbandonError as error:
+            await self._stop(record, plan, str(error))
             return
         await self._end(record, plan, "done", "")
 
@@ -325,7 +348,6 @@ class RoomController(LeaderTask):
     async def _end(self, record: RoomRecord, plan: MovePlan, state: Any, note: str) -> None:  # noqa: ANN401 - a Literal
         plan.state, plan.note, plan.ended_at = state, note, self.wall()
         record.plan, record.history = None, [plan, *record.history]
-        self._rests_until = self.wall() + self.service.settings.room_cooldown_seconds
         self.service.metrics.room_plans.labels(state).inc()
         LOG.info("a plan has ended plan=%s subject=%s state=%s reason=%r", plan.id, plan.subject, state, note)
         await self._save(record)
@@ -333,13 +355,6 @@ class RoomController(LeaderTask):
     async def _save(self, record: RoomRecord) -> None:
         self.objector.use(record.plan)
         await asyncio.to_thread(self._store.save, record)
-
-
-def _check_shapes(before: Mapping[str, int], then: Mapping[str, int]) -> None:
-    """Raises AbandonError if a shape has fewer copies then."""
-    for name, copies in then.items():
-        if copies < before[name]:
-            raise AbandonError(f"the shape {name} would lose copies")
 
 
 def move_of(evicted: EvictedPod, pod: Json) -> PodMove:

@@ -69,13 +69,14 @@ class RoomPlanner:
     async def copies(
         self, shapes: Sequence[DeclaredShape], nodes: Sequence[str], changed: Sequence[Json] = ()
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """The aligned copies of each shape on these nodes now, and on *changed*, hypothetical nodes of questions."""
+        """The aligned copies of each shape on these nodes now, and after a plan. *changed*: see `changed_nodes`."""
+        replaced = {each["copy_of"] for each in changed}
         now, then = Counter[str](), Counter[str]()
         for shape in shapes:
             question = {"pods": [shape.document], "nodes": nodes, "hypothetical": changed, "max_copies": MAX_COPIES}
             reply = await self._ask(QuestionKind.CAPACITY, question, CapacityReply)
             now[shape.name] = sum(each.aligned for each in reply.nodes if not each.hypothetical)
-            then[shape.name] = sum(each.aligned for each in reply.nodes if each.hypothetical)
+            then[shape.name] = sum(each.aligned for each in reply.nodes if each.node not in replaced)
         return now, then
 
     async def _ask(self, kind: QuestionKind, question: object, reply: type[R]) -> R:

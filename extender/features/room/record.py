@@ -69,7 +69,7 @@ class MovePlan(ReplyBody):
     moved_at: Annotated[float, about("When the last replacement ran, Unix seconds; 0: not yet.")] = 0.0
     ended_at: Annotated[float, about("Unix seconds; 0: it has not ended.")] = 0.0
     before: Annotated[
-        dict[str, int], about("Aligned copies of each declared shape on the nodes of the plan, before it.")
+        dict[str, int], about("Aligned copies of each declared shape in the cluster, before the plan.")
     ] = field(default_factory=dict)
     after: Annotated[dict[str, int], about("The same after it; empty: it has not ended, or was not carried out.")] = (
         field(default_factory=dict)
