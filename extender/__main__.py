@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "decisions": "listing",
     "defragment": "advice",
     "demo": "demo",
+    "doctor": "doctor",
     "groups": "listing",
     "lint": "lint",
     "machines": "listing",
@@ -39,8 +40,7 @@ class _Commands(VisibleGroup):
         return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        name = FORMER_NAMES.get(name, name)
-        if name not in COMMANDS:
+        if (name := FORMER_NAMES.get(name, name)) not in COMMANDS:
             return None
         try:
             module = importlib.import_module(f"extender.cli.{COMMANDS[name]}")

@@ -1,6 +1,6 @@
 """Field and label selectors, compiled once a request.
 
-Fields are the few that the real server indexes for pods and names; labels are equality and set terms.
+Fields are the few that the real server indexes for pods, events and names; labels are equality and set terms.
 """
 
 import re
@@ -20,6 +20,7 @@ class Fields(NamedTuple):
     phase: str
     scheduler: str
     nominated: str
+    reason: str
 
 
 _FIELDS: Final = {
@@ -29,6 +30,7 @@ _FIELDS: Final = {
     "status.phase": "phase",
     "spec.schedulerName": "scheduler",
     "status.nominatedNodeName": "nominated",
+    "reason": "reason",
 }
 _SET_TERM: Final = re.compile(r"\s*(\S+)\s+(in|notin)\s+\(([^)]*)\)\s*")
 

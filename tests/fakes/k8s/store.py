@@ -243,6 +243,7 @@ def fields_of(value: JSON) -> Fields:
         sys.intern(text(value, "status", "phase")),
         sys.intern(text(value, "spec", "schedulerName")),
         sys.intern(text(value, "status", "nominatedNodeName")),
+        sys.intern(text(value, "reason")),
     )
 
 
