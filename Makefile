@@ -6,10 +6,14 @@ STAMP  := $(VENV)/.installed
 # `make test`: three workers for two CPUs, because much of the tests' time is waiting. Tests start many processes of the
 # product: byte code is written even where the environment forbids it, so that not each of them compiles all again.
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) * 3 / 2 )))
-# `make images`: where to push, the tag of both images, and the program that builds (the first that is installed).
+# `make images`: where to push, the tag of both images (default: the version), and the program that builds.
 REGISTRY ?=
-TAG    ?= 0.1.0
-ENGINE ?= $(firstword $(foreach name,docker podman buildah,$(if $(shell $(name) info >/dev/null 2>&1 && echo yes),$(name))))
+TAG      ?=
+ENGINE   ?=
+# `make release`: URL of the repository, the key of gpg that signs, and further options of `python -m release`.
+SOURCE   ?=
+KEY      ?=
+RELEASE  ?=
 
 .PHONY: help setup demo test browser promtool helm images check faults bench drill live format clean release
 help:            ## show this list
@@ -63,31 +67,11 @@ drill: setup     ## 100,000 pods on 500 simulated nodes, all parts restarted, wi
 live: setup      ## scenes on real etcd, kube-apiserver and kube-scheduler, where they are (tests/live/README.md); LIVE='--scene mixed --seed 3'
 	$(BIN)/python -m tests.live $(LIVE)
 
-images:          ## build both container images and push them: make images REGISTRY=registry.example.org/team [TAG=0.1.0] [ENGINE=podman]
-	@[ -n "$(REGISTRY)" ] || { echo "name the registry to push to: make images REGISTRY=registry.example.org/team"; exit 1; }
-	@[ -n "$(ENGINE)" ] || { echo "make images needs docker, podman or buildah, and none of them works here (docker info)"; exit 1; }
-	@for image in extender node-exporter; do \
-	  name="$(REGISTRY)/numa-$$image:$(TAG)"; \
-	  "$(ENGINE)" build -f "manifests/images/$$image.Containerfile" \
-	    --build-arg "SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0)" -t "$$name" . && "$(ENGINE)" push "$$name" || exit 1; \
-	done; \
-	echo "pushed; in your overlay's images:"; for image in extender node-exporter; do \
-	  echo "  - {name: numa-$$image, newName: $(REGISTRY)/numa-$$image, newTag: \"$(TAG)\"}"; done
+images: setup    ## build both container images and push them: make images REGISTRY=registry.example.org/team [TAG=1.2.3] [ENGINE=podman]
+	@$(BIN)/python -m release images --registry "$(REGISTRY)" --tag "$(TAG)" --engine "$(ENGINE)" --source "$(SOURCE)"
 
-# Archives with the same order, owner and time of files each time: equal commits give equal bytes.
-release: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
-release: PACK = tar --sort=name --mtime=@$(SOURCE_DATE_EPOCH) --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw
-release: setup helm  ## wheel, source, chart, manifests and checksums of this commit into dist; KEY=… also signs with gpg
-	@[ -z "$$(git status --porcelain)" ] || { echo "make release builds a commit: commit everything first"; exit 1; }
-	@for tag in $$(git tag --points-at HEAD); do [ "$$tag" = "v$(TAG)" ] || { echo "tag $$tag is not v$(TAG)"; exit 1; }; done
-	rm -rf dist && mkdir dist
-	$(BIN)/python -m hatchling build -t sdist -t wheel -d dist
-	work="$$(mktemp -d)" && PATH="$(BIN):$$PATH" helm package charts/numa-extender -d "$$work" >/dev/null 2>&1 && \
-	tar -xzf "$$work"/*.tgz -C "$$work" && $(PACK) -C "$$work" -c numa-extender | gzip -9n > dist/numa-extender-chart-$(TAG).tgz && \
-	rm -rf "$$work"
-	git archive --prefix=numa-extender-$(TAG)/ HEAD manifests docs LICENSE README.md | gzip -9n > dist/numa-extender-manifests-$(TAG).tar.gz
-	cd dist && sha256sum * > SHA256SUMS && ls -l
-	@[ -z "$(KEY)" ] || gpg --local-user "$(KEY)" --armor --detach-sign dist/SHA256SUMS
+release: setup helm  ## everything that is published, of this commit, into dist/VERSION (release/README.md)
+	@$(BIN)/python -m release --source "$(SOURCE)" --key "$(KEY)" --engine "$(ENGINE)" $(RELEASE)
 
 format: setup    ## let ruff lay out and mend what it can
 	$(BIN)/ruff format .

@@ -9,15 +9,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from email import message_from_bytes
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
 import pytest
-from packaging.requirements import Requirement
 
 from extender.__main__ import COMMANDS
+from release.sbom import required
 from tests.manifests.rendering import MANIFESTS
 from tests.reports import pod_of, report_of, sample
 
@@ -40,25 +39,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def _required(wheel: Path, *extras: str) -> set[str]:
-    """The names of all distributions that the wheel requires with these extras, and that those require."""
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        own = message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
-    found: set[str] = set()
-    todo = [(own, extras)]
-    while todo:
-        requires, wanted = todo.pop()
-        for requirement in map(Requirement, requires):
-            marker = requirement.marker
-            if marker is None or any(marker.evaluate({"extra": extra}) for extra in (*wanted, "")):
-                name = requirement.name.lower()
-                if name not in found:
-                    todo.append((distribution(name).requires or [], tuple(requirement.extras)))
-                found.add(name)
-    return found
-
-
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment that has the wheel without extras."""
@@ -67,7 +47,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages,) = environment.glob("lib/python*/site-packages")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
-    for name in _required(wheel):
+    for name in required(wheel, ()):
         for file in distribution(name).files or ():
             top = file.parts[0]
             if top not in ("..", "__pycache__") and not (packages / top).exists():
@@ -82,8 +62,8 @@ def _run(python: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_nothing_of_a_server_is_required(wheel: Path) -> None:
-    assert not _required(wheel) & {*HEAVY}
-    assert _required(wheel, "server", "exporter") >= {*HEAVY}
+    assert not required(wheel, ()) & {*HEAVY}
+    assert required(wheel, ("server", "exporter")) >= {*HEAVY}
 
 
 def test_commands_for_people_work(installed: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,12 +90,6 @@ def test_the_schema_names_every_value_recipe_component_and_setting() -> None:
     assert [*properties["components"]["properties"]] == OPTIONAL
     assert VALUES["components"] == dict.fromkeys(OPTIONAL, False)
     assert properties["settings"]["properties"].keys() == Settings.model_fields.keys()
-
-
-def test_the_version_is_that_of_the_product() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    project = tomllib.loads((MANIFESTS.parent / "pyproject.toml").read_text())["project"]
-    assert chart["version"] == chart["appVersion"] == project["version"]
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,34 @@
-"""`make images` with a program on PATH that stands in for docker, podman or buildah and writes down its arguments."""
+"""`make images` with a program on PATH that stands in for podman, buildah or docker and writes down its arguments."""
 
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 import yaml
+from packaging.version import Version
 
 from tests.manifests.rendering import MANIFESTS
 
 ROOT: Final = MANIFESTS.parent
-MAKE: Final = shutil.which("make")
-TOOLS: Final = ("sh", "git", "echo")
-pytestmark = pytest.mark.skipif(MAKE is None, reason="make is not installed")
+TOOLS: Final = ("sh", "git")
 RECORDS: Final = """#!/bin/sh
-case "$0 $*" in *"$BROKEN info") exit 1;; *" info") exit 0;; esac
+case "$0 $*" in *"$BROKEN info") exit 1;; *" info") exit 0;; *" manifest inspect "*) exit "$ABSENT";; esac
 echo "$0 $*" >> "$CALLS"
-case "$*" in $FAILS) exit 7;; esac
+case "$*" in $FAILS) echo "no space left" >&2; exit 7;; esac
 """
 
 
 def _make(
-    tmp_path: Path, *arguments: str, engines: tuple[str, ...] = ("docker",), fails: str = "-", broken: str = "-"
+    tmp_path: Path,
+    *arguments: str,
+    engines: tuple[str, ...] = ("docker",),
+    fails: str = "-",
+    broken: str = "-",
+    absent: str = "1",
 ) -> tuple[subprocess.CompletedProcess[str], list[list[str]]]:
     """The finished run, and the calls of engines: name and arguments."""
     path = tmp_path / "bin"
@@ -37,10 +42,9 @@ def _make(
         (path / engine).chmod(0o755)
     calls = tmp_path / "calls"
     calls.touch()
-    assert MAKE
     run = subprocess.run(
-        [MAKE, "images", *arguments],
-        cwd=ROOT, env={"PATH": str(path), "CALLS": str(calls), "FAILS": fails, "BROKEN": broken},
+        [sys.executable, "-m", "release", "images", *arguments],
+        cwd=ROOT, env={"PATH": str(path), "CALLS": str(calls), "FAILS": fails, "BROKEN": broken, "ABSENT": absent},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     lines = [line.split() for line in calls.read_text().splitlines()]
@@ -49,7 +53,7 @@ def _make(
 
 @pytest.mark.parametrize("engine", ["docker", "podman", "buildah"])
 def test_both_images_are_built_and_pushed(tmp_path: Path, engine: str) -> None:
-    run, calls = _make(tmp_path, "REGISTRY=images.example.org/numa", "TAG=1.2.3", engines=(engine,))
+    run, calls = _make(tmp_path, "--registry=images.example.org/numa", "--tag=1.2.3", engines=(engine,))
 
     assert run.returncode == 0, run.stderr
     names = [f"images.example.org/numa/numa-{image}:1.2.3" for image in ("extender", "node-exporter")]
@@ -57,8 +61,11 @@ def test_both_images_are_built_and_pushed(tmp_path: Path, engine: str) -> None:
     assert [words[-1] for words in calls if words[1] == "push"] == names
     for words, name in zip((words for words in calls if words[1] == "build"), names, strict=True):
         assert words[words.index("-t") + 1] == name
-        assert words[-1] == "."
-        assert re.fullmatch(r"SOURCE_DATE_EPOCH=\d+", words[words.index("--build-arg") + 1])
+        assert words[-1] == str(ROOT)
+        built_with = dict(word.partition("=")[::2] for at, word in enumerate(words) if words[at - 1] == "--build-arg")
+        assert re.fullmatch(r"\d+", built_with["SOURCE_DATE_EPOCH"])
+        assert re.fullmatch(r"[0-9a-f]{40}", built_with["REVISION"])
+        assert Version(built_with["VERSION"])
         containerfile = ROOT / words[words.index("-f") + 1]
         sources = re.findall(r"^COPY (?!--from)(.*) \S+$", containerfile.read_text(), re.MULTILINE)
         assert sources
@@ -66,37 +73,45 @@ def test_both_images_are_built_and_pushed(tmp_path: Path, engine: str) -> None:
 
 
 def test_the_lines_for_the_overlay_are_printed(tmp_path: Path) -> None:
-    run, _ = _make(tmp_path, "REGISTRY=images.example.org/numa")
+    run, _ = _make(tmp_path, "--registry=images.example.org/numa", "--tag=1.2.3")
 
     images = yaml.safe_load(run.stdout[run.stdout.rindex("images:") :])["images"]
     assert [image["name"] for image in images] == ["numa-extender", "numa-node-exporter"]
     assert images[1] == {
         "name": "numa-node-exporter",
         "newName": "images.example.org/numa/numa-node-exporter",
-        "newTag": "0.1.0",
+        "newTag": "1.2.3",
     }
 
 
 def test_the_first_engine_is_used_and_another_one_can_be_named(tmp_path: Path) -> None:
-    both = ("docker", "podman")
+    both = ("podman", "docker")
     (tmp_path / "first").mkdir()
     (tmp_path / "named").mkdir()
 
-    _, calls = _make(tmp_path / "first", "REGISTRY=r", engines=both)
-    assert {words[0] for words in calls} == {"docker"}
+    _, calls = _make(tmp_path / "first", "--registry=r", engines=both)
+    assert {words[0] for words in calls} == {"podman"}
 
     (tmp_path / "works").mkdir()
-    _, calls = _make(tmp_path / "works", "REGISTRY=r", engines=both, broken="docker")
-    assert {words[0] for words in calls} == {"podman"}, "docker is installed, and its daemon does not run"
+    _, calls = _make(tmp_path / "works", "--registry=r", engines=both, broken="podman")
+    assert {words[0] for words in calls} == {"docker"}, "podman is installed, and does not work"
 
-    _, calls = _make(tmp_path / "named", "REGISTRY=r", "ENGINE=podman", engines=both)
-    assert {words[0] for words in calls} == {"podman"}
+    _, calls = _make(tmp_path / "named", "--registry=r", "--engine=docker", engines=both)
+    assert {words[0] for words in calls} == {"docker"}
+
+
+def test_a_tag_that_the_registry_has_is_not_replaced(tmp_path: Path) -> None:
+    run, calls = _make(tmp_path, "--registry=r", "--tag=1.2.3", absent="0")
+
+    assert run.returncode == 1
+    assert "r/numa-extender:1.2.3 exists already" in run.stderr
+    assert [words for words in calls if "push" in words] == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "engines", "sentence"),
     [
-        (("REGISTRY=r",), (), "make images needs docker, podman or buildah, and none of them works here (docker info)"),
+        (("--registry=r",), (), "make images needs podman, buildah or docker, and none of them works here"),
         ((), ("docker",), "name the registry to push to: make images REGISTRY=registry.example.org/team"),
     ],
 )
@@ -105,14 +120,15 @@ def test_what_is_missing_is_said_and_nothing_is_built(
 ) -> None:
     run, calls = _make(tmp_path, *arguments, engines=engines)
 
-    assert run.returncode == 2
-    assert sentence in run.stdout
+    assert run.returncode == 1
+    assert sentence in run.stderr
     assert calls == []
 
 
 def test_what_did_not_build_is_not_pushed(tmp_path: Path) -> None:
-    run, calls = _make(tmp_path, "REGISTRY=r", fails="build*")
+    run, calls = _make(tmp_path, "--registry=r", fails="build*")
 
-    assert run.returncode == 2
+    assert run.returncode == 1
+    assert "no space left" in run.stderr
     assert [words[1] for words in calls] == ["build"]
     assert "pushed" not in run.stdout

@@ -1,0 +1,1 @@
+"""Builds what a release publishes: `make release`. Not part of the product."""
