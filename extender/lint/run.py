@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from extender.lint.autoscaling import lint_autoscalers
 from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context, LintContext
 from extender.lint.demands import lint_demands, lint_namespace
@@ -32,7 +33,7 @@ def lint(documents: Sequence[Located], context: Context) -> tuple[Finding, ...]:
     opened = [inner for document in documents for inner in _open(document)]
     context = replace(context, surroundings=_survey(opened, context))
     findings = {finding for document in opened for finding in _lint(document, context)}
-    findings |= {*_empty_files(documents, opened), *lint_devices(opened)}
+    findings |= {*_empty_files(documents, opened), *lint_devices(opened), *lint_autoscalers(opened)}
     return tuple(sorted(findings, key=lambda f: (f.file, f.line, f.rule, f.path)))
 
 
@@ -48,14 +49,13 @@ def _open(document: Located) -> Iterator[Located]:
                 yield from _open(inner)
 
 
-def _is_checked(document: Located) -> bool:
-    kind = document.text("kind")
+def _is_checked(kind: str) -> bool:
     return kind in ("KubeSchedulerConfiguration", "KubeletConfiguration", "Policy", NRI_POLICY, *WORKLOADS)
 
 
 def _lint(document: Located, context: Context) -> Iterator[Finding]:
     kind = document.text("kind")
-    if _is_checked(document):
+    if _is_checked(kind):
         yield from _duplicate_keys(document)
     if kind == "KubeSchedulerConfiguration":
         yield from lint_scheduler(document, context)

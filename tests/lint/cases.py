@@ -1,5 +1,6 @@
 """For every rule of the catalogue: documents that trip it, and the same ones mended."""
 
+from tests.lint.autoscaler_cases import AUTOSCALERS
 from tests.lint.building import GONE, Case, alert, case, extender, foreign, host_scheduler, https, scheduler
 from tests.lint.demand_cases import DEMANDS
 from tests.lint.device_cases import DEVICES
@@ -201,4 +202,4 @@ EXTENDER = {
     ],
 }
 
-CASES = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI, **DEMANDS, **DEVICES}
+CASES = {**FILES, **SCHEDULER, **EXTENDER, **KUBELET, **OURS, **NRI, **DEMANDS, **DEVICES, **AUTOSCALERS}
