@@ -345,6 +345,31 @@ class Sibling(Attack):
         return found
 
 
+class ClaimNames(Attack):
+    """Pods that demand alignment and name one allocated claim 6,000 times: 1,000 names, in each of 6 containers."""
+
+    name = "C1 claim names"
+
+    def prepare(self, world: World) -> None:
+        pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+        for node in NODES:
+            devices = [{"name": f"{node}-{i}"} for i in range(128)]
+            spec = {"driver": "d", "nodeName": node, "pool": {**pool, "name": node}, "devices": devices}
+            world.server.slices.create({"metadata": {"name": node}, "spec": spec})
+        results = [{"request": "r", "driver": "d", "pool": NODES[0], "device": f"{NODES[0]}-0"}]
+        status = {"allocation": {"devices": {"results": results}}}
+        world.server.claims.create({"metadata": {"name": "shared", "namespace": EVIL}, "spec": {}, "status": status})
+
+    def strike(self, world: World, number: int) -> None:
+        names = [{"name": f"c{i}"} for i in range(1000)]
+        for each in range(6):
+            pod = evil_pod(f"named-{number}-{each}", annotations={"numa-extender.io/alignment": "single-numa-node"})
+            pod["spec"]["resourceClaims"] = [{**name, "resourceClaimName": "shared"} for name in names]
+            resources = {**pod["spec"]["containers"][0]["resources"], "claims": names}
+            pod["spec"]["containers"] = [{"name": f"c{i}", "image": "i", "resources": resources} for i in range(6)]
+            world.filter(pod)
+
+
 class BadHTTP(Attack):
     """Connections that send what is not HTTP, as fast as they can."""
 
@@ -359,5 +384,5 @@ class BadHTTP(Attack):
 
 ATTACKS: Final[Sequence[type[Attack]]] = (
     DeepPod, DeepClaim, Annotations, AnnotationsOnNRI, SlowYAML, MirrorPods, Grants, InFlight, PodGlobs, NodeGlobs,
-    Configurations, Refusals, Specs, HeldGroups, Caches, Tolerations, Sibling, BadHTTP,
+    Configurations, Refusals, Specs, HeldGroups, Caches, Tolerations, Sibling, ClaimNames, BadHTTP,
 )  # fmt: skip

@@ -172,6 +172,25 @@ def devices_may_be_on_any_numa_node() -> None:
     _put(scenarios, MAX_NUMA_ID_IN_DEVICE=2**64)
 
 
+def claims_count_as_often_as_they_are_named() -> None:
+    """The devices of a claim are looked up for each name of it, in each container."""
+    from extender.features.claims import objector
+    from extender.wire import pods
+
+    original = objector.claimed_by
+
+    def claimed_by(pod: Any, devices: Any, node_name: str) -> object:  # noqa: ANN401
+        for claim in (claim for each in pod.containers for claim in each.claims):
+            devices.devices_of(claim, node_name)
+        return original(pod, devices, node_name)
+
+    def used(value: Any, _path: str, claims: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ANN401
+        return tuple(claims.get(each["name"], "") for each in value or ())
+
+    _put(pods, _used=used)
+    _put(objector, claimed_by=claimed_by)
+
+
 OF_ATTACK: Final[Mapping[str, Callable[[], None]]] = {
     "B1 deep pod": objects_are_read_together,
     "B1 deep claim": objects_are_read_together,
@@ -190,6 +209,7 @@ OF_ATTACK: Final[Mapping[str, Callable[[], None]]] = {
     "S2 caches": caches_of_a_cpu_may_repeat,
     "S3 tolerations": objects_are_read_together,
     "S4 sibling": the_newest_sibling_answers,
+    "C1 claim names": claims_count_as_often_as_they_are_named,
     "S5 no HTTP": every_warning_is_logged,
     "A1 author": objects_are_read_together,
     "A2 wild node": devices_may_be_on_any_numa_node,
