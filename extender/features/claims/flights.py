@@ -28,9 +28,7 @@ MAX_WRONG: Final = 2
 
 
 class FlightForecast(Protocol):
-    """A call about the pod. `is_closed`: all that was in flight was counted."""
-
-    is_closed: bool
+    """A call about the pod."""
 
     @property
     def asks(self) -> PodAsks:
@@ -45,6 +43,9 @@ class FlightForecast(Protocol):
 
     def asked_on(self, name: str, /) -> PodAsk | None:
         """What it asks for there; None: not known."""
+
+    def is_open(self, name: str, /) -> bool:
+        """Whether something else can be in flight on the node than what was counted."""
 
     def finish(self) -> None:
         """Nothing is asked about further nodes."""
@@ -156,8 +157,9 @@ class Flights:
             self._count("not_known")
             return
         agrees = any(ids_of(each) == ids_of(written) for each in possible)
-        self._count("agrees" if agrees else "differs" if flight.call.is_closed else "not_known")
-        if flight.call.is_alone:
+        is_sure = not flight.call.is_open(flight.bound_to)
+        self._count("agrees" if agrees else "differs" if is_sure else "not_known")
+        if flight.call.is_alone and is_sure:
             self._wrong.append(not agrees)
-        if not agrees and flight.call.is_closed:
+        if not agrees and is_sure:
             LOG.info("devices differ node=%s claims=%s", flight.bound_to, flight.seen)

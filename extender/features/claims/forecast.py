@@ -166,10 +166,9 @@ class CallForecast:
     def __init__(self, forecasts: Forecasts, asks: PodAsks, others: Sequence[Other], subject: int) -> None:
         self.asks: Final = asks
         self.is_alone: Final = not others
-        self.is_closed = True
-        """Whether all that was in flight was counted."""
         self.is_crowded = False
         """Whether more may be in flight than *others*."""
+        self._began = forecasts.objects.stamp
         self._forecasts, self._subject = forecasts, subject
         self._spread: Sequence[Other] = [each for each in others if len(each.nodes) > MAX_NEAR]
         self._near: dict[str, list[Other]] = {}
@@ -183,8 +182,13 @@ class CallForecast:
         self._positions: Mapping[str, int] | None = None
 
     def finish(self) -> None:
-        """Nothing is asked about further nodes. What was in flight is no longer referred to."""
-        self.is_closed = not (self.is_crowded or self._open or self._spread)
+        """Nothing is asked about further nodes. What was in flight is no longer referred to.
+
+        Where devices were released during the call, the search may have seen that, and the cases have not.
+        """
+        _, changed = self._forecasts.objects.changes_since(self._began)
+        self.is_crowded |= bool(self._spread) or changed is None
+        self._open.update(changed or ())
         self._near, self._spread = {}, ()
 
     def is_open(self, name: str) -> bool:

@@ -251,6 +251,11 @@ class ClaimObjects:
         """Another one as soon as anything changes that decides about devices on the node."""
         return self._everywhere, self._versions.get(node_name, 0)
 
+    @property
+    def stamp(self) -> int:
+        """The stamp of now, on the event loop."""
+        return max(self._everywhere, self._changes[-1][0] if self._changes else 0)
+
     def changes_since(self, stamp: int) -> tuple[int, Sequence[str] | None]:
         """The stamp of now, and the nodes whose version has changed since *stamp*; None: it can be any of them."""
         everywhere, changes = self._everywhere, self._changes.copy()

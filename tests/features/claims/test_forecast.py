@@ -613,3 +613,24 @@ def test_the_likeliest_case_is_the_first() -> None:
     forecasts.objects.set_claim("n/other", None)
     assert forecasts.flights.left() == {"node-a"}
     assert not forecasts.flights.left()
+
+
+def test_devices_that_are_released_during_a_call_make_their_node_uncertain() -> None:
+    """The search sees them as free, and kube-scheduler did not."""
+    allocation = {"devices": {"results": [{"driver": DRIVER, "pool": "node-a", "device": "gpu-0"}]}}
+    slices = [slice_of(name, Random(3)) for name in ("node-a", "node-b")]
+    for each in slices:
+        each["spec"]["devices"] = [{"name": f"gpu-{i}"} for i in range(2)]
+    gpu = {"metadata": {"name": "gpu"}, "spec": {}}
+    forecasts, results, _ = forecasts_with(*slices, gpu, claim_of("c", 0), claim_of("ended", 0, allocation))
+    nodes = [DraNode(name, {}) for name in ("node-a", "node-b")]
+    pod, call = one_claim(forecasts, "c")
+    put(forecasts.objects, claim_of("ended", 0))
+    assert [found and found[0][0][0][2] for found in possible(call, *nodes)] == ["gpu-0", "gpu-0"]
+    forecasts.flights.passed(pod, call, [node.name for node in nodes])
+    assert [call.is_open(node.name) for node in nodes] == [True, False]
+
+    results_of_it = [{"driver": DRIVER, "pool": "node-a", "device": "gpu-1"}]
+    put(forecasts.objects, claim_of("c", 0, {"devices": {"results": results_of_it}}))
+    forecasts.flights.bind(pod, "node-a")
+    assert results == ["not_known"]
