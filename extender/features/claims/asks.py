@@ -14,13 +14,7 @@ from itertools import chain, repeat
 from typing import Final, NamedTuple
 
 from extender.dra.cel import match
-from extender.dra.extended import (
-    CANNOT_FIT,
-    RequestingContainer,
-    class_of_name,
-    classes_by_resource,
-    special_claim,
-)
+from extender.dra.extended import CANNOT_FIT, RequestingContainer, class_of_name, classes_by_resource, special_claim
 from extender.dra.objects import ClaimRequest, DeviceClass, DraNode, ResourceClaim
 from extender.dra.pools import SliceIndex
 from extender.dra.replay import AllocatorAnswer, ClusterDevices, allocate
@@ -112,16 +106,15 @@ def asks_of(
 
     *claim_of*: returns a claim that exists, by name; *templates*: by name as well.
     """
-    claims = []
-    total = 0
+    claims, total = list[ResourceClaim](), 0
     for name, template in dict(zip(pod.claims, chain(pod.templates, repeat("")), strict=False)).items():
-        claim, made_from = claim_of(name), templates.get(template)
-        if claim is None and made_from is None:
+        made_from = templates.get(template)
+        claim = claim_of(name) or (made_from and made_from._replace(name=name))
+        if claim is not None and claim.allocated is None:
+            total += len(asked_by(claim))
+        if claim is None or total > MAX_ASKED:
             return None
-        claims += [claim] if claim is not None else [made_from._replace(name=name)] if made_from is not None else []
-        total += len(asked_by(claims[-1])) if claims[-1].allocated is None else 0
-        if total > MAX_ASKED:
-            return None
+        claims.append(claim)
     standing: dict[str, DeviceClass] = {}
     if pod.wants_devices and rules.extended_resources:
         by_resource = classes_by_resource(classes.values())

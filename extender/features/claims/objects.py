@@ -242,7 +242,7 @@ class ClaimObjects:
         """The claim for the extended resources of a pod; None: it is not allocated."""
         return self.claim(self._extended.get(pod_uid, ""))
 
-    def pending(self) -> Mapping[str, ResourceClaim]:
+    def pending(self) -> dict[str, ResourceClaim]:
         """The claims that are not allocated, by NAMESPACE/NAME."""
         known = self._claims.items()
         return {name: each.exact for name, each in known if each.is_read and each.exact.allocated is None}

@@ -1,5 +1,6 @@
 """Predictions for questions, which worker processes answer: from what the event loop sends them, without other pods."""
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ class QuestionForecast:
 
     rules: AllocatorRules
     classes: Mapping[str, DeviceClass]
-    claims: Mapping[str, ResourceClaim]
+    claims: dict[str, ResourceClaim]
     templates: Mapping[str, ResourceClaim]
 
     @classmethod
@@ -32,7 +33,7 @@ class QuestionForecast:
         here = around.claims
         if around.devices is None or not isinstance(here, NodeClaims):
             return None
-        known = {**self.claims, **{each.name: each for each in here.holders}}
+        known = ChainMap({each.name: each for each in here.holders}, self.claims)
         asks = asks_of(pod, known.get, self.templates, self.classes, self.rules)
         ask = None if asks is None else asks.on(around.allocatable_milli)
         if ask is None:
