@@ -37,7 +37,7 @@ def _helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([HELM, *arguments], capture_output=True, text=True, check=False)
 
 
-def _template(*arguments: str, **values: Any) -> list[Json]:
+def chart_objects(*arguments: str, **values: Any) -> list[Json]:
     """What `helm template` makes."""
     settings = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
     run = _helm("template", "numa", str(CHART), *settings, *arguments)
@@ -63,17 +63,17 @@ def _sorted(objects: Any) -> list[Json]:  # noqa: ANN401 - list or tuple
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_has_the_objects_of_kustomize(recipe: str) -> None:
-    assert _without_helm(_template(recipe=recipe)) == _sorted(rendered(f"overlays/{recipe}"))
+    assert _without_helm(chart_objects(recipe=recipe)) == _sorted(rendered(f"overlays/{recipe}"))
 
 
 @pytest.mark.parametrize("component", OPTIONAL)
 def test_every_component_has_the_objects_of_kustomize(component: str) -> None:
-    made = _without_helm(_template(recipe="standalone", components={component: True}))
+    made = _without_helm(chart_objects(recipe="standalone", components={component: True}))
     assert made == _sorted(rendered("overlays/standalone", component))
 
 
 def test_all_components_together_have_the_objects_of_kustomize() -> None:
-    made = _without_helm(_template(recipe="second-scheduler", components=dict.fromkeys(OPTIONAL, True)))
+    made = _without_helm(chart_objects(recipe="second-scheduler", components=dict.fromkeys(OPTIONAL, True)))
     assert made == _sorted(rendered("overlays/second-scheduler", *OPTIONAL))
 
 
@@ -108,7 +108,7 @@ def test_a_wrong_value_is_refused_by_its_name(arguments: list[str], field: str) 
 
 
 def test_values_change_what_they_name() -> None:
-    objects = _template(
+    objects = chart_objects(
         recipe="second-scheduler",
         components={"prometheus": True},
         settings={"strategy": "most-numa", "warm_up_seconds": 30, "read_audiences": ["https://kubernetes.default.svc"]},
@@ -143,7 +143,7 @@ def test_certificates_of_the_chart_are_a_chain_that_both_programs_find() -> None
 
     from cryptography import x509
 
-    objects = tuple(_template(certificates={"mode": "chart", "extraNames": ["numa.example.com"]}))
+    objects = tuple(chart_objects(certificates={"mode": "chart", "extraNames": ["numa.example.com"]}))
     secret = named(objects, "Secret", "numa-extender-tls", "numa-extender")
     ca = x509.load_pem_x509_certificate(
         named(objects, "ConfigMap", "numa-extender-ca", "numa-node-exporter")["data"]["ca.crt"].encode()
@@ -158,7 +158,7 @@ def test_certificates_of_the_chart_are_a_chain_that_both_programs_find() -> None
 
 
 def test_certificates_of_cert_manager_are_where_the_pods_look() -> None:
-    objects = _template(certificates={"mode": "cert-manager", "issuerRef": {"name": "ours"}})
+    objects = chart_objects(certificates={"mode": "cert-manager", "issuerRef": {"name": "ours"}})
     made = {(o["metadata"]["namespace"], o["spec"]["secretName"]) for o in objects if o["kind"] == "Certificate"}
     wanted = {
         (o["metadata"]["namespace"], volume["secret"]["secretName"])
@@ -171,7 +171,7 @@ def test_certificates_of_cert_manager_are_where_the_pods_look() -> None:
 
 
 def test_what_only_the_chart_has_is_valid_and_the_linter_has_no_finding() -> None:
-    objects = _template(certificates={"mode": "chart"})
+    objects = chart_objects(certificates={"mode": "chart"})
     hooks = [o for o in objects if "helm.sh/hook" in o["metadata"].get("annotations", {})]
     assert {o["kind"] for o in hooks} == {"NetworkPolicy", "Pod"}
     for o in (*hooks, *(o for o in objects if o["kind"] in ("Secret", "ConfigMap"))):
@@ -180,5 +180,5 @@ def test_what_only_the_chart_has_is_valid_and_the_linter_has_no_finding() -> Non
 
 
 def test_the_namespace_of_the_release_is_not_made() -> None:
-    spaces = [o["metadata"]["name"] for o in _template("--namespace=numa-extender") if o["kind"] == "Namespace"]
+    spaces = [o["metadata"]["name"] for o in chart_objects("--namespace=numa-extender") if o["kind"] == "Namespace"]
     assert spaces == ["numa-node-exporter"]
