@@ -206,7 +206,11 @@ def _queries() -> list[str]:
     rules = named(rendered("overlays/standalone", "prometheus"), "PrometheusRule", "numa-extender")
     queries = [rule["expr"] for group in rules["spec"]["groups"] for rule in group["rules"]]
     dashboard = json.loads((MANIFESTS / "components/grafana/dashboard.json").read_text())
-    queries += [t["expr"].replace("$__rate_interval", "5m") for p in dashboard["panels"] for t in p.get("targets", [])]
+    queries += [
+        t["expr"].replace("$__rate_interval", "5m").replace("$__range", "6h")
+        for p in dashboard["panels"]
+        for t in p.get("targets", [])
+    ]
     return queries
 
 

@@ -44,13 +44,25 @@ async function answer(path, options, read) {
   }
 }
 
+/** When the service answered for the last time. */
+let answeredAt = new Date();
+
+/** @param {boolean} isAway */
+function tellAway(isAway) {
+  if (!isAway) answeredAt = new Date();
+  document.dispatchEvent(new CustomEvent("away", { detail: { since: isAway ? answeredAt : null } }));
+}
+
 /** @param {string} path @param {Options} options */
 async function send(path, { method = "GET", body, type, accept = "application/json", signal }) {
   try {
     const headers = { Accept: accept, ...credentials(), ...(type ? { "Content-Type": type } : {}) };
-    return await fetch(path, { method, body, headers, signal: signal ?? null });
+    const response = await fetch(path, { method, body, headers, signal: signal ?? null });
+    tellAway(false);
+    return response;
   } catch (error) {
     if (signal?.aborted) throw error;
+    tellAway(true);
     throw new ApiError("The service does not answer. Is it running?", 0, null);
   }
 }

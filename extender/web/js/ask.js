@@ -4,7 +4,7 @@ import { capacityCard } from "./capacity.js";
 import { byId, fill, h, icon } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
 import { askPlan, isBundle, placesOf, planHeadline, planParts } from "./plan.js";
-import { addressOf, emit, on, setFilters, state } from "./state.js";
+import { addressOf, emit, keepAsked, on, setFilters, state } from "./state.js";
 import { number, plural } from "./units.js";
 import { answerOf, isAdmitted } from "./verdict.js";
 
@@ -20,8 +20,8 @@ const submit = /** @type {HTMLButtonElement} */ (form.querySelector("button.prim
 /** @type {AbortController | null} */
 let asking = null;
 
-/** Listen, and repeat the question about the pod that was pasted before the page was reloaded. */
-export function setUpAsking() {
+/** Listen, and ask the question of the address, or about the pod that was pasted before a reload. @param {string} asked */
+export function setUpAsking(asked) {
   const example = /** @type {HTMLSelectElement} */ (byId("example"));
   fill(example, h("option", { value: "" }, "Examples…"),
     EXAMPLES.map(({ title }, i) => h("option", { value: i }, title)));
@@ -41,7 +41,7 @@ export function setUpAsking() {
   byId("clear").addEventListener("click", clear);
   on("answers", showAnswer);
   on("filters", showAnswer);
-  manifest.value = sessionStorage.getItem(KEPT) ?? "";
+  manifest.value = asked || (sessionStorage.getItem(KEPT) ?? "");
   if (manifest.value) ask();
 }
 
@@ -60,6 +60,8 @@ async function ask() {
     const reply = isPlan ? null : await askService("/v1/what-if", "pod", text, {}, control.signal);
     const plan = isPlan ? await askPlan(text, allOrNothing.checked, control.signal) : null;
     sessionStorage.setItem(KEPT, text);
+    state.asked = text;
+    keepAsked();
     fault.textContent = "";
     manifest.removeAttribute("aria-invalid");
     take(isPlan ? "" : text, reply, plan);
@@ -68,6 +70,8 @@ async function ask() {
   } catch (error) {
     if (control.signal.aborted) return;
     if (!(error instanceof ApiError)) throw error;
+    take("", null, null); // an answer to another question is not left below an error
+    emit("answers");
     refuse(error.message);
   } finally {
     if (asking === control) {
@@ -103,6 +107,8 @@ function refuse(text) {
 function clear() {
   asking?.abort();
   sessionStorage.removeItem(KEPT);
+  state.asked = "";
+  keepAsked();
   manifest.value = "";
   fault.textContent = "";
   take("", null, null);

@@ -1,7 +1,8 @@
 // Connects all parts. The address decides what is shown.
 import { showAdvice } from "./advice.js";
 import { ApiError } from "./api.js";
-import { setUpAsking } from "./ask.js";
+import { askAbout, setUpAsking } from "./ask.js";
+import { showAudit } from "./audit.js";
 import { loadNodes, select } from "./cluster.js";
 import { ClusterMap } from "./clustermap.js";
 import { Detail } from "./detail.js";
@@ -11,8 +12,9 @@ import { Grid } from "./grid.js";
 import { groupOf, groupingOf, groupings } from "./groups.js";
 import { showOverview } from "./overview.js";
 import { GroupDetail, showGroups } from "./podgroups.js";
+import { REFRESH_MS } from "./refreshing.js";
 import { showShapes } from "./shapes.js";
-import { addressOf, emit, nodeAddress, on, readAddress, setFilters, state } from "./state.js";
+import { addressOf, emit, keepAsked, nodeAddress, on, readAddress, setFilters, state } from "./state.js";
 import { TILE, tile } from "./tile.js";
 import { number, plural } from "./units.js";
 
@@ -47,7 +49,8 @@ async function refresh() {
     if (!(error instanceof ApiError)) throw error;
     byId("cluster").textContent = error.message;
   }
-  setTimeout(refresh, Math.max(NODES_MS, SLOWNESS * (performance.now() - began)));
+  const pause = document.documentElement.hasAttribute("data-away") ? REFRESH_MS : NODES_MS;
+  setTimeout(refresh, Math.max(pause, SLOWNESS * (performance.now() - began)));
 }
 
 function showCluster() {
@@ -108,7 +111,7 @@ function setUpModes() {
 }
 
 /** The right pane of views without a name. @type {Record<string, [string, (side: HTMLElement, left: import("./state.js").GroupKey | null) => void]>} */
-const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups], shapes: ["Declared shapes", showShapes] };
+const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups], shapes: ["Declared shapes", showShapes], audit: ["Audit", showAudit] };
 
 function showRoute() {
   const { view, name } = state.route;
@@ -157,7 +160,9 @@ let returnTo = "";
 
 addEventListener("hashchange", () => {
   const before = shownSide;
-  readAddress();
+  const asked = readAddress();
+  if (asked && asked !== state.asked) askAbout(asked);
+  else keepAsked();
   emit("filters");
   emit("route");
   if (detail && shownSide !== before) side.focus({ preventScroll: true });
@@ -184,9 +189,14 @@ document.querySelector(".skip")?.addEventListener("click", (event) => {
   else grid.focus(grid.active ?? "");
 });
 
-readAddress();
+const asked = readAddress();
 setUpFilters();
 setUpModes();
 showRoute();
-setUpAsking();
+setUpAsking(asked);
+document.addEventListener("away", (event) => {
+  const { since } = /** @type {CustomEvent<{since: Date | null}>} */ (event).detail;
+  document.documentElement.toggleAttribute("data-away", since !== null);
+  byId("away").textContent = since && `The service has not answered since ${since.toLocaleTimeString()}: what is shown is from before.`;
+});
 refresh();

@@ -4,7 +4,7 @@ import { NO_CHOICES } from "./cluster.js";
 /** @typedef {{source: string, namespace: string, name: string}} GroupKey of a group of pods */
 /**
  * What is shown. `name`: of the node or the group.
- * @typedef {{view: "nodes" | "node" | "pod" | "decisions" | "advice" | "groups" | "group" | "shapes", name: string, group: GroupKey | null}} Route
+ * @typedef {{view: "nodes" | "node" | "pod" | "decisions" | "advice" | "groups" | "group" | "shapes" | "audit", name: string, group: GroupKey | null}} Route
  */
 
 export const state = {
@@ -12,6 +12,8 @@ export const state = {
   nodes: [],
   /** The pod or workload in question, as pasted; empty: none, or several of them. */
   manifest: "",
+  /** The text of the last question that was answered; it is in the address, so that it can be sent. */
+  asked: "",
   /** What the service answered to it. @type {any} */
   reply: null,
   /** The plan for several workloads. @type {import("./plan.js").Plan | null} */
@@ -38,7 +40,9 @@ export function emit(what) {
   changes.dispatchEvent(new Event(what));
 }
 
-/** Read the address. */
+const MAX_ASKED = 8000; // characters of a question in the address
+
+/** Read the address. Returns the question in it; empty: it has none. */
 export function readAddress() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [head, ...rest] = path.split("/");
@@ -47,6 +51,17 @@ export function readAddress() {
     state.filters[key] = asked.get(key) ?? "";
   }
   state.route = routeOf(head, rest.map(decoded));
+  return asked.get("ask") ?? "";
+}
+
+/** Put the question into the address, without a step in the history. */
+export function keepAsked() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const asked = new URLSearchParams(query);
+  if ((asked.get("ask") ?? "") === state.asked) return;
+  asked.delete("ask");
+  if (state.asked && state.asked.length <= MAX_ASKED) asked.set("ask", state.asked);
+  history.replaceState(null, "", `#/${path}${asked.size ? `?${asked}` : ""}`);
 }
 
 /** @param {string} head @param {string[]} rest @returns {Route} */
@@ -57,7 +72,7 @@ function routeOf(head, rest) {
     const group = { source: rest[0], namespace: rest[1], name: rest[2] };
     return { view: "group", name: `${group.namespace}/${group.name}`, group };
   }
-  const known = /** @type {const} */ (["pod", "decisions", "advice", "groups", "shapes"]).find((view) => view === head);
+  const known = /** @type {const} */ (["pod", "decisions", "advice", "groups", "shapes", "audit"]).find((view) => view === head);
   return { view: known ?? "nodes", name: "", group: null };
 }
 
@@ -92,5 +107,6 @@ export function setFilters(changed) {
   Object.assign(state.filters, changed);
   // The path of the address, not `state.route`: that one is older between a click on a link and its event "hashchange".
   history.replaceState(null, "", addressOf(location.hash.replace(/^#\/?/, "").split("?")[0]));
+  keepAsked();
   emit("filters");
 }
