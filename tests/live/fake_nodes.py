@@ -1,7 +1,7 @@
 """Many nodes in one process: Node objects, reports by HTTP, and a naive admission of what is bound; no kubelet's files.
 
 Reports go to the extender's loopback address. Each change of a node is reported a moment later, as an exporter does.
-A pod that is deleted stops after a while, and then its node gives back what it held.
+A pod that is deleted stops after a while. Its object is gone when its node has given back what it held.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from tests.world.kubelet import Kubelet
 REPORT_SECONDS = 0.2
 """From a change to its report."""
 AT_ONCE = 8
-STOP_SECONDS, RELEASE_SECONDS = (0.1, 2.0), (0.0, 1.0)
-"""From a pod's deletion to the end of its containers, and from there until its node has released what it held."""
+STOP_SECONDS, GONE_SECONDS = (0.1, 2.0), (0.0, 1.0)
+"""From a pod's deletion until its node has released what it held, and from there until its object is gone."""
 SHAPE = 1
 """Of `machines.KINDS`: 16 CPUs on 2 NUMA nodes, policy single-numa-node."""
 
@@ -114,15 +114,15 @@ class FakeNodes:
             await self._api.call("PATCH", f"{_path(pod)}/status", {"status": status}, MERGE_PATCH)
 
     async def _end(self, pod: Json) -> None:
-        """Its containers stop, its object goes, and its node releases what it held."""
+        """Its containers stop, its node releases what it held, and then its object goes, as with a kubelet."""
         uid, node = pod["metadata"]["uid"], pod["spec"]["nodeName"]
         await asyncio.sleep(self._random.uniform(*STOP_SECONDS))
-        with contextlib.suppress(ApiError):
-            await self._api.call("DELETE", f"{_path(pod)}?gracePeriodSeconds=0")
-        await asyncio.sleep(self._random.uniform(*RELEASE_SECONDS))
         if uid in self._kubelets[node].pods:
             self._kubelets[node].end(uid)
             self._changed.add(node)
+        await asyncio.sleep(self._random.uniform(*GONE_SECONDS))
+        with contextlib.suppress(ApiError):
+            await self._api.call("DELETE", f"{_path(pod)}?gracePeriodSeconds=0")
 
     async def _report_changes(self) -> None:
         while True:

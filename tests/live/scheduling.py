@@ -175,8 +175,9 @@ class Extender(Program):
         return Counter({match[1]: int(value) for match, value in found if match and value})
 
     def exact_nodes(self) -> int:
-        """How many nodes are known exactly."""
-        return int(self.metrics().get('numa_extender_nodes{certainty="exact"}', 0))
+        """How many nodes are known exactly; -1: it does not answer."""
+        found = self.metrics()
+        return int(found.get('numa_extender_nodes{certainty="exact"}', 0)) if found else -1
 
     def wait_for_nodes(self, count: int, seconds: float = 300.0) -> float:
         """Until so many nodes are known exactly; the seconds that it took."""

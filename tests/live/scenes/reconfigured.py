@@ -25,7 +25,7 @@ from tests.live.whole.node import WholeNode
 from tests.live.workload import create, delete, simple_pod
 from tests.oracle.amounts import parse_cpus
 
-NODES, ROUNDS, ROW = 3, 8, 6
+NODES, ROUNDS, ROW = 3, 8, 4
 PATIENCE_SECONDS = 90.0
 STARTED_SECONDS = 3.0
 """A kubelet says that it is healthy a moment before its managers read their state files."""
@@ -90,7 +90,7 @@ class Reconfigured:
     def play(self, change: Json, starts: Counter[str], pods: Counter[str], new: Counter[str]) -> Iterator[str]:
         """Count how the start, the pods and a new pod came out; a line about each."""
         for place in range(ROW):
-            self._place(f"{self._name}-{place}", self._random.randint(1, 4))
+            self._place(f"{self._name}-{place}", self._random.randint(1, 3))
         asked = {"nodes": [self._node.name], "kubelet": change}
         (answer,) = ask(self._running.extender, "advice/restart-check", asked)["nodes"]
         refused = [each["file"] for each in answer["refused_files"]]
