@@ -47,7 +47,7 @@ class Fault:
     """`make`: the fault, from its beginning to its end, in a cluster whose extender is the program.
 
     `excused`: a wait counts without the time of the fault, which differs from one to the next. Else with it.
-    `times`: at most so many of them under one load.
+    `times`: at most so many of them under one load. `patience`: seconds after which a pod is given up.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Fault:
     make: Callable[[Cluster, Program, threading.Event], None]
     excused: bool = True
     times: int = 3
+    patience: float = 45.0
 
 
 def play_beside_echo(fault: Fault, binaries: Binaries, plan: Plan, say: Say) -> Findings:
@@ -136,6 +137,7 @@ def _feed(
             disturb=_disturb(fault, running, extender, faults, plan.seed),
             prepare=_make_small,
             load=LOAD,
+            patience=fault.patience,
             every=EVERY_SECONDS,
         )
     return found, faults
