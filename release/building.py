@@ -73,17 +73,20 @@ def build(root: Path, dist: Path, wanted: Wanted) -> Release:
 
     Raises FileExistsError if that directory exists, and ValueError if the changelog does not have the version.
     """
-    version = version_of(root)
-    final = dist / version.semantic
-    if final.exists():
-        raise FileExistsError(f"{final} exists: a version is built once; remove it to build it again")
     dist.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=dist) as temporary:
         work = Path(temporary)
-        epoch_seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or _git(root, "log", "-1", "--format=%ct"))
-        release = Release(version, _git(root, "rev-parse", "HEAD"), epoch_seconds, work / "tree", work, work / "made")
+        tree = work / "tree"
+        _git(root, "clone", "--quiet", "--shared", str(root), str(tree))
+        version = version_of(tree)
+        final = dist / version.semantic
+        if final.exists():
+            raise FileExistsError(f"{final} exists: a version is built once; remove it to build it again")
+        epoch_seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or _git(tree, "log", "-1", "--format=%ct"))
+        release = Release(version, _git(tree, "rev-parse", "HEAD"), epoch_seconds, tree, work, work / "made")
+        shutil.rmtree(tree / ".git")
+        stamp(tree, version)
         release.target.mkdir()
-        _check_out(root, release)
         _build_parts(release, wanted)
         if wanted.signing_key:
             _sign(release, wanted.signing_key)
@@ -109,15 +112,6 @@ def _build_parts(release: Release, wanted: Wanted) -> None:
 def _git(root: Path, *arguments: str) -> str:
     run = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
     return run.stdout.strip()
-
-
-def _check_out(root: Path, release: Release) -> None:
-    packed = subprocess.run(["git", "archive", "HEAD"], cwd=root, capture_output=True, check=True).stdout
-    archive = release.work / "tree.tar"
-    archive.write_bytes(packed)
-    with tarfile.open(archive) as opened:
-        opened.extractall(release.tree, filter="tar")
-    stamp(release.tree, release.version)
 
 
 def _environment(release: Release) -> dict[str, str]:
