@@ -70,7 +70,7 @@ function moves(evictions) {
 }
 
 /** @param {string} title @param {string} text */
-function code(title, text) {
+export function code(title, text) {
   return h("details", {}, h("summary", {}, title), h("pre", { tabIndex: 0, role: "group", "aria-label": title }, text));
 }
 

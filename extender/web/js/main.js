@@ -13,6 +13,7 @@ import { groupOf, groupingOf, groupings } from "./groups.js";
 import { showOverview } from "./overview.js";
 import { GroupDetail, showGroups } from "./podgroups.js";
 import { REFRESH_MS } from "./refreshing.js";
+import { offerScaleUps, showScaleUps } from "./scaleups.js";
 import { showShapes } from "./shapes.js";
 import { addressOf, emit, keepAsked, nodeAddress, on, readAddress, setFilters, state } from "./state.js";
 import { TILE, tile } from "./tile.js";
@@ -111,7 +112,7 @@ function setUpModes() {
 }
 
 /** The right pane of views without a name. @type {Record<string, [string, (side: HTMLElement, left: import("./state.js").GroupKey | null) => void]>} */
-const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups], shapes: ["Declared shapes", showShapes], audit: ["Audit", showAudit] };
+const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups], shapes: ["Declared shapes", showShapes], audit: ["Audit", showAudit], "scale-ups": ["Requests for nodes", showScaleUps] };
 
 function showRoute() {
   const { view, name } = state.route;
@@ -199,4 +200,4 @@ document.addEventListener("away", (event) => {
   document.documentElement.toggleAttribute("data-away", since !== null);
   byId("away").textContent = since && `The service has not answered since ${since.toLocaleTimeString()}: what is shown is from before.`;
 });
-refresh();
+refresh().then(offerScaleUps);
