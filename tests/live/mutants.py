@@ -167,9 +167,22 @@ def never_guards() -> None:
     patch.object(Controller, "_guard", unguarded).start()
 
 
+def never_evicts() -> None:
+    """The controller that makes room evicts nothing, and waits."""
+    from extender.features.room.controller import RoomController
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    patch.object(RoomController, "_evict", nothing).start()
+
+
 CHANGES: Final = {
     **MUTANTS,
-    **{each.__name__: each for each in (never_guards, never_wakes, keeps_size, keeps_configuration, hears_late)},
+    **{
+        each.__name__: each
+        for each in (never_guards, never_evicts, never_wakes, keeps_size, keeps_configuration, hears_late)
+    },
 }
 
 

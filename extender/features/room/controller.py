@@ -71,6 +71,8 @@ class RoomController(LeaderTask):
     shapes: Mapping[str, DeclaredShape] = field(default_factory=dict)
     record: RoomRecord | None = None
     """None: not read yet, or this process does not lead."""
+    finding: str = ""
+    """Why the last search found no plan that is carried out; empty: it did, or there was none."""
     surprise: str = ""
     """What a watch has seen that must not happen during a plan."""
 
@@ -137,8 +139,7 @@ class RoomController(LeaderTask):
             if pod["spec"].get("nodeName") or is_nominated or group_of(pod, namespace) is not None:
                 continue
             found = await self.planner.for_pod(pod, self.movable, left)
-            if found.evictions:
-                await self._begin(record, found, pod, None)
+            await self._begin(record, found, pod, None)
             return
         if in_window(settings.room_window, now):
             for shape in sorted(self.shapes.values(), key=lambda each: -each.priority):
@@ -146,8 +147,7 @@ class RoomController(LeaderTask):
                     continue
                 self._tried[f"shape {shape.name}"] = now
                 found = await self.planner.for_shape(shape, self.movable, left)
-                if found.evictions:
-                    await self._begin(record, found, None, shape)
+                await self._begin(record, found, None, shape)
                 return
 
     def _waiting(self) -> list[tuple[str, str, str]]:
@@ -168,12 +168,16 @@ class RoomController(LeaderTask):
         return [(uid, refused[uid].namespace, refused[uid].name) for uid in due]
 
     async def _begin(self, record: RoomRecord, found: FoundPlan, pod: Json | None, shape: DeclaredShape | None) -> None:
-        """Make the plan, check it, and store it."""
-        now = self.wall()
+        """Make the plan, check it, and store it, if one was found."""
+        now, subject = self.wall(), shape.name if shape is not None else _name_of(pod or {})
+        self.finding = f"{subject}: {found.why}" if found.why else ""
+        if not found.evictions:
+            LOG.info("no plan was found for=%r", self.finding)
+            return
         plan = MovePlan(
             id=uuid4().hex[:8],
             purpose="pod" if pod is not None else "shape",
-            subject=shape.name if shape is not None else _name_of(pod or {}),
+            subject=subject,
             subject_uid="" if pod is None else pod["metadata"]["uid"],
             priority=shape.priority if shape is not None else int((pod or {})["spec"].get("priority") or 0),
             target=found.target,
@@ -188,7 +192,8 @@ class RoomController(LeaderTask):
             plan.before, then = await self.planner.copies(list(self.shapes.values()), self._names(), changed)
             self._check_shapes(plan, then)
         except (AbandonError, PodGoneError) as error:
-            LOG.info("a plan is not carried out subject=%s reason=%r", plan.subject, str(error))
+            self.finding = f"{plan.subject}: {error}"
+            LOG.info("a plan is not carried out for=%r", self.finding)
             return
         record.plan = plan
         self.surprise = ""

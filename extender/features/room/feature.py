@@ -54,6 +54,7 @@ class RoomView(ReplyBody):
     mode: Annotated[str, about("The setting `NUMA_EXTENDER_ROOM`: `off`, `dry-run` or `on`.")]
     leads: Annotated[bool, about("Whether this process leads; the other fields are those of the leader.")]
     stopped: Annotated[str, about("Why it makes no further plan; empty: it may.")]
+    finding: Annotated[str, about("Why the last search found no plan to carry out; empty: it found one, or was none.")]
     namespaces: Annotated[list[str], about("Namespaces whose pods may be moved.")]
     evictions: Annotated[int, about("Evictions in the last hour.")]
     evictions_per_hour: Annotated[int, about("Their limit.")]
@@ -116,6 +117,7 @@ class RoomFeature(ConnectedFeature):
                 mode=settings.room,
                 leads=record is not None,
                 stopped="" if record is None else record.stopped,
+                finding="" if controller is None else controller.finding,
                 namespaces=[] if controller is None else sorted(controller.movable),
                 evictions=0 if record is None else len(record.evicted_at),
                 evictions_per_hour=settings.room_per_hour,

@@ -29,6 +29,7 @@ from tests.live.scenes import (
     replicasets,
     resizes,
     restarts,
+    room,
     scale_up,
     slow_etcd,
     slow_stops,
@@ -67,6 +68,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "slow-etcd": slow_etcd.play,
     "compaction": compaction.play,
     "scale-up": scale_up.play,
+    "room": room.play,
     "throughput": throughput.play,
     "strategies": throughput.play_strategies,
 }
