@@ -21,7 +21,9 @@ ENTRY = "requests: {cpu: 14, memory: 4Gi}\ncopies: 3"
 @pytest.fixture(scope="module")
 def shapes() -> Iterator[str]:
     """The URL of an extender: a shape lacks copies, one is not counted, and one entry cannot be read."""
-    service = make_service(Settings(port=0, shapes="on", loopback_scopes=EVERYTHING, question_workers=0))
+    service = make_service(
+        Settings(port=0, shapes="on", room="dry-run", loopback_scopes=EVERYTHING, question_workers=0)
+    )
     (feature,) = [each for each in service.features if isinstance(each, ShapesFeature)]
     feature.counts.declare(read_shapes({"large": ENTRY, MARKUP: ENTRY, "bad": "copies: none"}))
     now, large = service.clock(), feature.counts.shapes["large"]
@@ -44,6 +46,7 @@ def test_shapes_are_shown_with_their_history(page: Page, shapes: str) -> None:
     )
     expect(items.filter(has_text="not counted yet")).to_contain_text(MARKUP)
     expect(page.get_by_text("bad cannot be read: copies")).to_be_visible()
+    expect(page.get_by_text("Dry run · 0 of 6 evictions in the last hour")).to_be_visible()
     assert Axe().run(page).violations_count == 0
 
 

@@ -29,10 +29,11 @@ async function load() {
 
 async function refresh() {
   try {
-    const { enabled, shapes, unread } = await call("/v1/shapes");
+    const [{ enabled, shapes, unread }, room] = await Promise.all([call("/v1/shapes"), call("/v1/room")]);
     fill(list,
       shapes.length ? h("ol", { class: "group-list", "aria-label": "Declared shapes" }, shapes.map(item)) : h("p", { class: "hint" }, enabled ? "No shape is declared." : "Set NUMA_EXTENDER_SHAPES=on to declare shapes."),
-      Object.entries(unread).map(([name, why]) => h("p", { class: "error" }, `${name} cannot be read: ${why}`)));
+      Object.entries(unread).map(([name, why]) => h("p", { class: "error" }, `${name} cannot be read: ${why}`)),
+      room.mode === "off" ? null : moved(room));
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     fill(list, h("p", { class: "error", role: "alert" }, error.message));
@@ -64,4 +65,24 @@ function chart(history, copies) {
   path.setAttribute("d", area);
   svg.append(path);
   return svg;
+}
+
+/** @param {any} room a RoomView */
+function moved({ mode, stopped, finding, evictions, evictions_per_hour, plan, history }) {
+  return h("section", {},
+    h("h3", {}, "Moved pods"),
+    h("p", {}, `${mode === "on" ? "On" : "Dry run"} · ${evictions} of ${evictions_per_hour} evictions in the last hour`),
+    stopped ? h("p", { class: "error", role: "alert" }, `Stopped: ${stopped}`) : null,
+    finding ? h("p", { class: "hint" }, finding) : null,
+    h("ol", { class: "group-list", "aria-label": "Plans" }, [...(plan ? [plan] : []), ...history].map(planned)));
+}
+
+/** @param {any} plan a MovePlan */
+function planned({ subject, state, note, moves, before, after }) {
+  const copies = Object.keys(before).map((name) => `${name}: ${before[name]} before${name in after ? `, ${after[name]} after` : ""}`);
+  return h("li", {},
+    h("div", { class: "row" }, h("span", { class: "name" }, `For ${subject}`), tag(state, state === "done" ? "yes" : state === "stopped" ? "warning" : "unmanaged")),
+    note ? h("p", {}, note) : null,
+    moves.map((/** @type {any} */ move) => h("p", {}, `${move.namespace}/${move.name}: ${move.source} to ${move.to}, ${move.state}`)),
+    copies.length ? h("p", {}, `Copies: ${copies.join("; ")}`) : null);
 }
