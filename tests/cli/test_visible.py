@@ -138,6 +138,7 @@ def _runs(command: str, files: Path) -> list[list[str]]:
         "decisions": [[], ["--pod", HOSTILE]],
         "defragment": [good, [*good, "--as", "evictions"], bad],
         "demo": [["--port", HOSTILE]],
+        "doctor": [["--report", str(files / "report.json")], ["--report", f"/nowhere/{name}"]],
         "groups": [[], ["--name", HOSTILE]],
         "lint": [[str(files / "pod.json")], [str(files / "pod.json"), "-o", "json"], [f"/nowhere/{name}"]],
         "machines": [[]],
