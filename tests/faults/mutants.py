@@ -184,8 +184,8 @@ def claims_count_as_often_as_they_are_named() -> None:
             devices.devices_of(claim, node_name)
         return original(pod, devices, node_name)
 
-    def used(value: Any, _path: str, claims: Mapping[str, str]) -> tuple[str, ...]:  # noqa: ANN401
-        return tuple(claims.get(each["name"], "") for each in value or ())
+    def used(value: Any, _path: str, claims: Mapping[str, tuple[str, str] | None]) -> tuple[str, ...]:  # noqa: ANN401
+        return tuple(claim[0] for each in value or () if (claim := claims.get(each["name"])))
 
     _put(pods, _used=used)
     _put(objector, claimed_by=claimed_by)
