@@ -1,6 +1,7 @@
-"""Builds a NodeReport from a NodeSnapshot. Pure: joins facts of several sources and reports contradictions.
+"""Builds a NodeReport from a NodeSnapshot. Pure: joins facts of several sources, and reports contradictions.
 
-Zones are amounts per NUMA node for people and for NodeResourceTopology. The replay does not read them.
+Rules of the zones
+- They are amounts per NUMA node, for people and for NodeResourceTopology. The replay does not read them.
 - Everything counts once: a memory block by the amounts that the kubelet charged to each node (machine state), not by
   its size; a device with several NUMA nodes in the zone of that group; a device without topology in no zone.
 - CPUs of init containers are in use (the state file has them, podresources does not). Shared CPUs are free.
@@ -143,7 +144,6 @@ def _total_memory(record: object) -> object:
 
 
 SOURCE = "zones"
-
 Numa = tuple[int, ...]
 
 

@@ -1,8 +1,8 @@
-"""The exporter's own metrics, and GET /metrics, /livez and /readyz for Prometheus and the kubelet's probes.
+"""The exporter's own metrics, with the expiry of its certificates, and the server of /metrics, /livez and /readyz.
 
-OpenSSL verifies certificates. Here their expiry is read, because Python's `ssl` decodes only certificates of peers, and
-the exporter's image has no other library for it. Source of the layout: RFC 5280, 4.1 (Certificate, TBSCertificate,
-Validity).
+Certificates are verified by OpenSSL, not here. Their expiry is read here because Python's `ssl` decodes only
+certificates of peers, and the exporter's image has no other library for it. Source of the layout: RFC 5280, 4.1
+(Certificate, TBSCertificate, Validity).
 """
 
 import base64

@@ -1,10 +1,11 @@
-"""The node as the agent sees it: one consistent snapshot of all sources, and what is cached between two of them.
+"""Observes the node for the agent: reads all sources to one consistent snapshot, and makes the report of it.
 
 Rules of this file
 - Every source is optional. If one fails, only its own part of the report is missing, and there is a Problem.
 - The state files are read before and after podresources is called. The reply belongs to them only if both readings are
   equal. The number of attempts is limited; if the files still change, the snapshot is published with a Problem.
-- What the kubelet reads once at its start (machine, configuration) is cached, see `read_fixed`.
+- What the kubelet reads once at its start (machine, configuration) is cached, see `read_fixed` and `NodeReader`.
+- A state that contradicts itself is held back for `TORN_SECONDS`: meanwhile the last whole report is sent again.
 """
 
 import math

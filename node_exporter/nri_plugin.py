@@ -1,4 +1,4 @@
-"""What the NRI topology-aware policy leaves on a node: the grants in its state file, and signs that it still runs.
+"""What the plugin of the NRI topology-aware policy leaves on a node: grants in its state file, and signs that it runs.
 
 The plugin writes `/var/lib/nri-resource-policy/cache` after every decision and replaces it by a rename, so a read
 sees one moment (`pkg/resmgr/cache/cache.go` Save, Snapshot; `policy/cache.go` cachedGrant). The format is not

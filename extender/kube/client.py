@@ -78,10 +78,8 @@ class KubeClient:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         configuration = access.configuration
-        if not configuration.verify_ssl:
-            urllib3.disable_warnings(
-                InsecureRequestWarning
-            )  # it would be logged for each connection; `live` logs it once
+        if not configuration.verify_ssl:  # each connection would log a warning; `live` logs one
+            urllib3.disable_warnings(InsecureRequestWarning)
         configuration.connection_pool_maxsize = pool_size
         configuration.socket_options = _socket_options()
         configuration.retries = False
@@ -127,7 +125,7 @@ class KubeClient:
         timeout_seconds: float = 10.0,
         as_user: str = "",
     ) -> bytes:
-        """As `request`, with the reply as bytes, of any content. *as_user*: whom to impersonate; empty: nobody."""
+        """As `request`, but returns the body, which need not be JSON. *as_user*: the user to impersonate, "": none."""
         deadline = self._clock() + timeout_seconds
         data = None if body is None else orjson.dumps(body)
         reply = self._send(method, _target(path, query), data, content_type, deadline, as_user)

@@ -105,10 +105,7 @@ class WatchedSurroundings:
         return pods
 
     def finished(self, name: str, uids: Collection[str]) -> Mapping[str, int]:
-        """Requests of the pods in *uids* that have finished and still exist, in thousandths.
-
-        UIDs as the kubelet has them.
-        """
+        """Requests of the finished pods in *uids* that still exist, in thousandths. UIDs as the kubelet has them."""
         total: Mapping[str, int] = _NOTHING
         for uid, requests in self._finished.get(name, {}).items():
             if uid in uids:

@@ -146,7 +146,7 @@ _RECENT: Final[RecentBytes[bytes, ReducedPod]] = RecentBytes(
 
 
 def read_reduced(reduced: bytes) -> ReducedPod:
-    """The pod of `PodRecord.reduced`. It is not read again while somebody keeps the result, nor soon after.
+    """The pod of `PodRecord.reduced`: the same object for equal bytes while it is in use, and for some time after.
 
     Raises:
         WireError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Reads and checks NodeReports, and converts them to replay values.
+"""Reads the two bodies that exporters send: reports, which become replay values, and heartbeats.
 
 Rules of this file
 - A report with a value that none of its kind can have is refused as a whole (`WireError`), so that the last good one

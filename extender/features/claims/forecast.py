@@ -79,12 +79,13 @@ class NodeJudge(NamedTuple, Generic[T, R]):
     """What is asked about nodes. `about`: its name; its results are kept by it, and the node's class.
 
     `of_devices`: says something of the node at a position with these devices. `merge`: one result from what it said of
-    each possible allocation, the likeliest first; of none, if kube-scheduler allocates nothing there.
+    each possible allocation in each case of what is in flight, the likeliest case first. A case in which kube-scheduler
+    allocates nothing there has none.
     """
 
     about: str
     of_devices: Callable[[int, Sequence[DynamicDevice]], T]
-    merge: Callable[[Sequence[T]], R | None]
+    merge: Callable[[Sequence[Sequence[T]]], R | None]
 
 
 class Forecasts:
@@ -234,13 +235,13 @@ class CallForecast:
         position: int,
         class_id: int,
     ) -> R | None:
-        found: list[T] = []
+        found: list[Sequence[T]] = []
         for case in cases:
             key = self._subject, ask.key, judge.about, class_id, text_of(case)
             said = _kept(known.judged, key, partial(self._said, known, ask, case, judge, position))
             if said is None:
                 return None
-            found += said
+            found.append(said)
         return judge.merge(found)
 
     def _said(

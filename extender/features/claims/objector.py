@@ -17,9 +17,12 @@ Rules of this file
 - Filter checks at most `MAX_NODES` nodes for a pod. A claim with an allocated device limits kube-scheduler to the node
   of that device.
 - Where `dra_scheduler` names a version of kube-scheduler that can be replayed, filter predicts what it will allocate
-  (`forecast`). It refuses nodes where these devices break the demand, or are likely to: bind would refuse the pod, and
-  its claim would keep the wrong device until kube-scheduler tries the pod again. Where they may break it, it avoids the
-  node, as long as another one is feasible. Bind compares what was allocated with what was predicted.
+  (`forecast`). It refuses nodes where these devices break the demand. Where they may break it, it avoids the node, as
+  long as another one is feasible. If they are likely to break it on every node that is left, the answer is an error for
+  at most `AWAIT_SECONDS`, so that kube-scheduler tries the pod again after its back-off: pods in flight, which decide,
+  have their devices by then. Bind would refuse the pod, and its claim would keep the wrong device meanwhile. After that
+  time such nodes pass: no pod is refused for long where a node may take it. Bind compares what was allocated with what
+  was predicted.
 - Where bind refuses the devices that kube-scheduler allocated, kube-scheduler would allocate the same ones again. So
   filter avoids the node for the pod for `AVOID_SECONDS`, as long as another node is feasible.
 """
@@ -30,7 +33,7 @@ from itertools import chain, islice
 from typing import Final
 
 from extender.api.service import Service
-from extender.bounded import BoundedMap
+from extender.bounded import BoundedMap, may_wait
 from extender.cluster.pods import KnownPod
 from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts, NodeJudge, SearchLimits
 from extender.features.claims.objects import ClaimObjects
@@ -58,6 +61,12 @@ MAX_TRIED: Final = 10_000
 """For how many pods the avoided nodes are kept, the last `MAX_NODES` of each."""
 FORECAST_SECONDS: Final = 1.0
 """How long devices are predicted in a filter call. Nodes that are left pass."""
+AWAIT_SECONDS: Final = 10.0
+"""How long the answer about a pod can be an error: about three tries by the back-off of kube-scheduler."""
+IN_FLIGHT: Final = (
+    "pods that are being bound decide which devices the pod would get, and no other node can take it; try again in "
+    "some seconds"
+)
 NOT_ALLOCATED: Final = NotBound(
     f"the pod demands alignment and it is not known yet which devices its claims have; {RETRY}", BindFailure.CLAIMS
 )
@@ -72,6 +81,8 @@ class ClaimCheck(Objector):
         self._offload, self._clock = service.offload, service.clock
         self._tried: BoundedMap[str, BoundedMap[str, float]] = BoundedMap(MAX_TRIED)
         """When bind refused the devices of a pod, by its UID and the node."""
+        self._waiting: BoundedMap[str, float] = BoundedMap(MAX_TRIED)
+        """Since when answers about a pod are errors, by its UID."""
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result without nodes where devices that are allocated already break the pod's demand."""
@@ -90,7 +101,7 @@ class ClaimCheck(Objector):
         """The result without nodes where devices break the pod's demand."""
         is_sure = self._forecasts is not None and not self._forecasts.flights.is_doubted
         refusals = {name: each.reason for name, each in predicted.items() if each.is_certain and is_sure}
-        unlikely = {name for name, each in predicted.items() if each.is_likely and is_sure} - refusals.keys()
+        likely = {name for name, each in predicted.items() if each.is_likely and is_sure}
         allocated = (self._devices.claim(name) for name in pod.claims)
         if pod.wants_devices or any(each is not None and each.allocated for each in allocated):
             refusals |= await self._refusals(pod, filtered.feasible)
@@ -98,9 +109,13 @@ class ClaimCheck(Objector):
         for reason in dict.fromkeys(refusals.values()):
             names = {name for name, each in refusals.items() if each is reason}
             after = without(after, names, reason)
-        after = without(after, unlikely, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE)
         after = avoid(after, self._tried_for(pod), RefusalReason.DEMAND_CLAIM, Certainty.POSSIBLE)
-        return avoid(after, {*predicted}, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE)
+        for names in ({*predicted}, likely):
+            after = avoid(after, names, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE)
+        is_awaited = bool(after.feasible) and likely.issuperset(after.feasible)
+        if not is_awaited or not may_wait(self._waiting, pod.uid, self._clock(), AWAIT_SECONDS, 2 * AWAIT_SECONDS):
+            return after
+        return replace(without(after, likely, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE), error=IN_FLIGHT)
 
     async def _predicted_refusals(
         self, pod: Pod, names: Sequence[str], forecast: CallForecast | None
@@ -170,7 +185,9 @@ class ClaimCheck(Objector):
             return ""
         (node_class,) = self._cluster.classes_of((name,))
         judge = NodeJudge[str, str](
-            "details", lambda _, devices: sentence_about(pod, node_class, devices), lambda said: next(iter(said), None)
+            "details",
+            lambda _, devices: sentence_about(pod, node_class, devices),
+            lambda said: next(chain.from_iterable(said), None),
         )
         (said,) = await self._offload(forecast.judged, [name], [node_class.id], judge, self._limits())
         return f"on {name}, {said}" if said else ""

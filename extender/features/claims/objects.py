@@ -29,7 +29,12 @@ MAX_CHANGES: Final = 10_000
 """The last changes of nodes that are kept."""
 MAX_RELEASED: Final = 1000
 RELEASE_SECONDS: Final = 2.0
-"""How long before a filter call kube-scheduler may have looked at what is free: it does so once for all nodes."""
+"""How long before a filter call kube-scheduler may have looked at what is free: it does so once for all nodes.
+
+Of 279 calls of the live scene `claims` at load 5, the longest ended 0.16 s after kube-scheduler began with the pod. The
+rest is for a watch of kube-scheduler's that is behind ours. If it takes longer, the prediction can be wrong: bind
+counts that (`Flights`), and refuses devices that break a demand.
+"""
 KEPT_SECONDS: Final = 60.0
 Version: TypeAlias = tuple[int, int]
 K = TypeVar("K", bound=Hashable)

@@ -5,7 +5,7 @@ left is unknown. Placements are kept.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 import numpy as np
@@ -138,9 +138,9 @@ def _alignments_of(
     return [align(i, devices_on(names[i])) if each is None else each for i, each in enumerate(found)], new
 
 
-def _one_of(alignments: Sequence[ClaimAlignment]) -> ClaimAlignment | None:
+def _one_of(alignments: Sequence[Sequence[ClaimAlignment]]) -> ClaimAlignment | None:
     """The only one. None: there is none."""
-    found = {*alignments}
+    found = {*chain.from_iterable(alignments)}
     return found.pop() if len(found) == 1 else ClaimAlignment.UNKNOWN if found else None
 
 

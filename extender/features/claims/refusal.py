@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from extender.answers.notes import device_note
@@ -59,7 +59,7 @@ def sentence_about(pod: Pod, node_class: NodeClass, devices: Sequence[DynamicDev
 class PredictedRefusal(NamedTuple):
     """Why predicted devices break a demand. `is_certain`: every allocation that is possible on the node breaks it.
 
-    `is_likely`: the likeliest one does.
+    `is_likely`: all do that are possible in the likeliest case of what pods in flight hold.
     """
 
     reason: RefusalReason
@@ -67,10 +67,12 @@ class PredictedRefusal(NamedTuple):
     is_likely: bool
 
     @classmethod
-    def of(cls, reasons: Sequence[RefusalReason | None]) -> "PredictedRefusal | None":
-        """From the reason against each possible allocation. None: there is none."""
+    def of(cls, cases: Sequence[Sequence[RefusalReason | None]]) -> "PredictedRefusal | None":
+        """From the reason against each possible allocation of each case, the likeliest first. None: there is none."""
+        reasons = [*chain.from_iterable(cases)]
         broken = [reason for reason in reasons if reason is not None]
-        return cls(broken[0], len(broken) == len(reasons), reasons[0] is not None) if broken else None
+        is_likely = bool(cases[0]) and None not in cases[0]
+        return cls(broken[0], len(broken) == len(reasons), is_likely) if broken else None
 
 
 def predicted_refusals(

@@ -1,6 +1,8 @@
 """Devices of DRA drivers: where they are, and whether they are where a pod's demand needs them."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from extender.api.service import Service
 from extender.features.claims.feature import ClaimsFeature
 from extender.features.claims.forecast import Forecasts
+from extender.features.claims.objector import IN_FLIGHT
 from extender.features.claims.objects import ClaimObjects
 from extender.samples.nodes import Workload
 from tests.contract.live import Client, cluster
@@ -56,10 +59,15 @@ def publish(
 
 
 def allocate(
-    server: FakeApiServer, device: str, *, name: str = "gpu", driver: str = DRIVER, request: str = "r"
+    server: FakeApiServer,
+    *devices: str,
+    name: str = "gpu",
+    driver: str = DRIVER,
+    request: str = "r",
+    node: str = "node-a",
 ) -> None:
     """As kube-scheduler does before it calls bind."""
-    results = [{"request": request, "driver": driver, "pool": "node-a", "device": device}]
+    results = [{"request": request, "driver": driver, "pool": node, "device": each} for each in devices]
     server.claims.patch(name, {"status": {"allocation": {"devices": {"results": results}}}})
 
 
@@ -77,6 +85,26 @@ def devices_of(service: Service) -> ClaimObjects:
     """What the watches of slices and claims have brought. The setting is on."""
     (feature,) = (each for each in service.features if isinstance(each, ClaimsFeature))
     return feature.objects
+
+
+def until_allocated(service: Service, claim: str = "gpu", *, node: str = "node-a") -> None:
+    """Until the watch has brought the devices of the claim."""
+    until(lambda: devices_of(service).devices_of(f"default/{claim}", node) is not None)
+
+
+def has_pods(service: Service, node_name: str, number: int) -> bool:
+    """Whether the watch has brought so many pods of the node."""
+    return len(service.surroundings(node_name).pods or ()) == number
+
+
+def report(server: FakeApiServer, service: Service, client: Client, *names: str, **sample_of: Any) -> None:
+    """Reports of these nodes, whose pods the API server has."""
+    for name in names:
+        node = sample(name, **sample_of)
+        for pod in node.pods:
+            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": name}, "status": {"phase": "Running"}})
+        until(partial(has_pods, service, name, len(node.pods)))
+        client.report(report_of(node))
 
 
 def why(client: Client, pod: Json) -> str:
@@ -101,15 +129,11 @@ def test_filter_refuses_a_node_where_an_allocated_device_is_elsewhere(
     tmp_path: Path, workloads: list[Workload], device: str, reason: str
 ) -> None:
     with cluster(tmp_path, "node-a", **ON) as (server, service, client):
-        node = sample("node-a", workloads=workloads)
-        for pod in node.pods:
-            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}, "status": {"phase": "Running"}})
-        until(lambda: len(service.surroundings("node-a").pods or ()) == len(node.pods))
-        client.report(report_of(node))
+        report(server, service, client, "node-a", workloads=workloads)
         publish(server, gpu_0=0, gpu_1=1, gpu_x=None)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         allocate(server, device)
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until_allocated(service)
         until(lambda: len(devices_of(service).devices_on("node-a")) == 3)
 
         assert why(client, claiming()) == reason
@@ -166,15 +190,11 @@ def test_bind_defers_a_pod_that_the_end_of_another_would_move_away_from_its_devi
 ) -> None:
     """Its CPUs are on NUMA node 1 because NUMA node 0 is taken."""
     with cluster(tmp_path, "node-a", **ON, hold_back_seconds=seconds) as (server, service, client):
-        node = sample("node-a", workloads=ONE_TAKEN)
-        for pod in node.pods:
-            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}, "status": {"phase": "Running"}})
-        until(lambda: len(service.surroundings("node-a").pods or ()) == len(node.pods))
-        client.report(report_of(node))
+        report(server, service, client, "node-a", workloads=ONE_TAKEN)
         publish(server, gpu_0=0, gpu_1=1)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         allocate(server, "gpu-1")
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until_allocated(service)
         until(lambda: len(devices_of(service).devices_on("node-a")) == 2)
         pod = server.pods.create(claiming())
         assert why(client, pod) == ""
@@ -200,7 +220,7 @@ def test_an_allocation_for_another_node_is_an_old_one(tmp_path: Path) -> None:
         pod = server.pods.create(claiming())
         client.filter(pod, "node-a", "node-b")
         allocate(server, "gpu-0")
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until_allocated(service)
 
         assert "it is not known yet which devices its claims have" in client.bind(pod, "node-b")
         assert client.bind(pod, "node-a") == ""
@@ -241,7 +261,7 @@ def test_what_if_says_where_devices_are(tmp_path: Path) -> None:
         ]
 
         allocate(server, "gpu-1")
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until_allocated(service)
         assert notes(client, claiming()) == [
             "container app: device gpu-1 of gpu.example.com is on NUMA node 1, and the rest is on NUMA node 0",
             "the claimed devices cannot all be on the NUMA node of the pod's other resources",
@@ -310,15 +330,11 @@ def test_a_node_whose_cpus_a_driver_allocates_is_recognised(tmp_path: Path, poli
 def test_a_device_is_local_to_every_numa_node_of_a_list(tmp_path: Path, near: Any, reason: str) -> None:  # noqa: ANN401
     """The room is on NUMA node 1."""
     with cluster(tmp_path, "node-a", **ON) as (server, service, client):
-        node = sample("node-a", workloads=ONE_TAKEN)
-        for pod in node.pods:
-            server.pods.create({**pod, "spec": {**pod["spec"], "nodeName": "node-a"}, "status": {"phase": "Running"}})
-        until(lambda: len(service.surroundings("node-a").pods or ()) == len(node.pods))
-        client.report(report_of(node))
+        report(server, service, client, "node-a", workloads=ONE_TAKEN)
         publish(server, gpu_0=near)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         allocate(server, "gpu-0")
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until_allocated(service)
         until(lambda: len(devices_of(service).devices_on("node-a")) == 1)
 
         assert why(client, claiming()) == reason
@@ -346,7 +362,7 @@ def test_cpus_of_a_claim_meet_a_demand(tmp_path: Path, numa: int | None, bound: 
         assert why(client, plain) == NOT_PLACED
         assert "not known yet which devices" in client.bind(pod, "node-a")
         allocate(server, "cpudevnuma001", driver="dra.cpu")
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until_allocated(service)
         assert why(client, pod) == ("" if bound else NOT_SAID)
         assert (client.bind(pod, "node-a") == "") is bound
 
@@ -357,11 +373,8 @@ def test_cpus_of_claims_on_two_numa_nodes_break_a_demand(tmp_path: Path) -> None
         publish(server, "dra.cpu", cpudevnuma000=0, cpudevnuma001=1)
         server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
         until(lambda: len(devices_of(service).devices_on("node-a")) == 2)
-        results = [
-            {"request": "r", "driver": "dra.cpu", "pool": "node-a", "device": f"cpudevnuma00{i}"} for i in range(2)
-        ]
-        server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        allocate(server, "cpudevnuma000", "cpudevnuma001", driver="dra.cpu")
+        until_allocated(service)
 
         assert why(client, claiming()) == ELSEWHERE
 
@@ -454,20 +467,25 @@ def counted(service: Service) -> Json:
     return {each: service.metrics.claim_forecasts.labels(each)._value.get() for each in results}
 
 
-def is_allocated(service: Service, claim: str, node: str) -> bool:
-    """Whether the watch has brought the devices of the claim."""
-    return devices_of(service).devices_of(f"default/{claim}", node) is not None
-
-
 TWO_NODES: Json = {**ON, "dra_scheduler": "1.36.3"}
+FIRST_ELSEWHERE, FIRST_BESIDE = {"gpu_0": 1, "gpu_1": 0}, {"gpu_0": 0, "gpu_1": 1}
+"""The NUMA nodes of two devices. The kubelets of empty nodes place CPUs on NUMA node 0."""
+
+
+@contextmanager
+def two_nodes(
+    directory: Path, a: Json = FIRST_ELSEWHERE, b: Json = FIRST_BESIDE, **settings: Any
+) -> Iterator[tuple[FakeApiServer, Service, Client]]:
+    """Two empty nodes with these devices. What kube-scheduler will allocate is predicted."""
+    with cluster(directory, "node-a", "node-b", **TWO_NODES, **settings) as (server, service, client):
+        report(server, service, client, "node-a", "node-b")
+        publish(server, **a)
+        publish(server, node="node-b", **b)
+        yield server, service, client
 
 
 def test_filter_refuses_a_node_where_kube_scheduler_will_take_a_device_elsewhere(tmp_path: Path) -> None:
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=1, gpu_1=0)
-        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+    with two_nodes(tmp_path) as (server, service, client):
         claimed_gpu(server, "gpu")
         pod = server.pods.create(claiming())
         forecasts_of(service, "gpu")
@@ -479,20 +497,15 @@ def test_filter_refuses_a_node_where_kube_scheduler_will_take_a_device_elsewhere
         assert client.filter(claiming(demand="none"), "node-a")["NodeNames"] == ["node-a"], "only a demand counts"
 
         assert client.filter(pod, "node-a", "node-b")["NodeNames"] == ["node-b"]
-        results = [{"request": "r", "driver": DRIVER, "pool": "node-b", "device": "gpu-0"}]
-        server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-b") is not None)
+        allocate(server, "gpu-0", node="node-b")
+        until_allocated(service, node="node-b")
         assert client.bind(pod, "node-b") == ""
         assert counted(service) == {"agrees": 1, "differs": 0, "not_known": 0}
 
 
 def test_a_device_that_was_just_released_may_still_be_held(tmp_path: Path) -> None:
     """kube-scheduler's watch can be behind ours."""
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=1, gpu_1=0)
-        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+    with two_nodes(tmp_path) as (server, service, client):
         claimed_gpu(server, "gpu", "ended")
         pod = server.pods.create(claiming())
         forecasts_of(service, "gpu", "ended")
@@ -505,11 +518,7 @@ def test_a_device_that_was_just_released_may_still_be_held(tmp_path: Path) -> No
 
 
 def test_without_a_demand_such_a_node_ranks_lower(tmp_path: Path) -> None:
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=1, gpu_1=0)
-        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+    with two_nodes(tmp_path) as (server, service, client):
         claimed_gpu(server, "gpu")
         pod = server.pods.create(claiming(demand="none"))
         forecasts_of(service, "gpu")
@@ -520,20 +529,17 @@ def test_without_a_demand_such_a_node_ranks_lower(tmp_path: Path) -> None:
         assert scores["node-a"] <= 2
         assert scores["node-b"] >= 8
 
-        results = [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": "gpu-1"}]
-        server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        allocate(server, "gpu-1")
+        until_allocated(service)
         assert client.bind(pod, "node-a") == ""
         assert counted(service) == {"agrees": 0, "differs": 1, "not_known": 0}
 
 
-def test_a_pod_in_flight_may_have_the_device(tmp_path: Path) -> None:
-    """On node-a the first device is beside the CPUs, and the second is not."""
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=0, gpu_1=1)
-        publish(server, node="node-b", gpu_0=0, gpu_1=0)
+@pytest.mark.parametrize("seconds", [60.0, 0.0])
+def test_a_pod_in_flight_may_have_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """On node-a the first device is beside the CPUs, and the second is not. The pod in flight has the first one."""
+    monkeypatch.setattr("extender.features.claims.objector.AWAIT_SECONDS", seconds)
+    with two_nodes(tmp_path, {"gpu_0": 0, "gpu_1": 1}, {"gpu_0": 0, "gpu_1": 0}) as (server, service, client):
         claimed_gpu(server, "first", "second")
         first = server.pods.create(claiming_of("first"))
         second = server.pods.create(claiming_of("second"))
@@ -542,11 +548,11 @@ def test_a_pod_in_flight_may_have_the_device(tmp_path: Path) -> None:
         assert client.filter(second, "node-a", "node-b")["NodeNames"] == ["node-a", "node-b"]
         assert client.filter(first, "node-a")["NodeNames"] == ["node-a"]
         assert client.filter(second, "node-a", "node-b")["NodeNames"] == ["node-b"]
-        assert refusals(client.filter(second, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}, "it is likely"
+        reply = client.filter(second, "node-a")
+        assert reply["Error"].endswith(IN_FLIGHT) if seconds else reply["NodeNames"] == ["node-a"]
 
-        results = [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": "gpu-0"}]
-        server.claims.patch("first", {"status": {"allocation": {"devices": {"results": results}}}})
-        until(lambda: devices_of(service).devices_of("default/first", "node-a") is not None)
+        allocate(server, "gpu-0", name="first")
+        until_allocated(service, "first")
         assert client.bind(first, "node-a") == ""
         assert refusals(client.filter(second, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}
 
@@ -555,11 +561,7 @@ def test_a_pod_in_flight_that_can_be_on_too_many_nodes_makes_filter_unsure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("extender.features.claims.forecast.MAX_NEAR", 0)
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=1, gpu_1=0)
-        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+    with two_nodes(tmp_path) as (server, service, client):
         claimed_gpu(server, "first", "second")
         first = server.pods.create(claiming_of("first", demand="none"))
         second = server.pods.create(claiming_of("second"))
@@ -568,15 +570,13 @@ def test_a_pod_in_flight_that_can_be_on_too_many_nodes_makes_filter_unsure(
         assert refusals(client.filter(second, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}
         assert client.filter(first, "node-a", "node-b")["NodeNames"] == ["node-a", "node-b"]
         assert client.filter(second, "node-a", "node-b")["NodeNames"] == ["node-b"]
-        assert refusals(client.filter(second, "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}, "it is likely"
+        assert client.filter(second, "node-a")["Error"].endswith(IN_FLIGHT)
 
 
 def test_after_wrong_predictions_filter_avoids_nodes_and_refuses_none(tmp_path: Path) -> None:
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=1, gpu_1=0)
-        publish(server, node="node-b", gpu_0=0, gpu_1=0, gpu_2=0, gpu_3=0, gpu_4=0)
+    with two_nodes(
+        tmp_path, {"gpu_0": 1, "gpu_1": 0}, {"gpu_0": 0, "gpu_1": 0, "gpu_2": 0, "gpu_3": 0, "gpu_4": 0}
+    ) as (server, service, client):
         wrong = ["gpu", "w-0", "w-1", "w-2"]
         claimed_gpu(server, *wrong)
         pods = [server.pods.create(claiming_of(name)) for name in wrong]
@@ -586,20 +586,15 @@ def test_after_wrong_predictions_filter_avoids_nodes_and_refuses_none(tmp_path: 
             assert refusals(client.filter(pods[0], "node-a")) == {"node-a": WOULD_BE_ELSEWHERE}
             assert client.filter(pod, "node-b")["NodeNames"] == ["node-b"]
             claim = pod["metadata"]["name"]
-            results = [{"request": "r", "driver": DRIVER, "pool": "node-b", "device": f"gpu-{device}"}]
-            server.claims.patch(claim, {"status": {"allocation": {"devices": {"results": results}}}})
-            until(partial(is_allocated, service, claim, "node-b"))
+            allocate(server, f"gpu-{device}", name=claim, node="node-b")
+            until_allocated(service, claim, node="node-b")
             client.bind(pod, "node-b")
         assert counted(service) == {"agrees": 0, "differs": 3, "not_known": 0}
         assert client.filter(pods[0], "node-a")["NodeNames"] == ["node-a"]
 
 
 def test_what_if_says_which_device_kube_scheduler_will_take(tmp_path: Path) -> None:
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=1, gpu_1=0)
-        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+    with two_nodes(tmp_path) as (server, service, client):
         claimed_gpu(server, "gpu")
         pod = server.pods.create(claiming())
         forecasts_of(service, "gpu")
@@ -611,7 +606,7 @@ def test_what_if_says_which_device_kube_scheduler_will_take(tmp_path: Path) -> N
         assert [each["why"] for each in answers] == [WOULD_BE_ELSEWHERE, ""]
 
         allocate(server, "gpu-1")
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-a") is not None)
+        until_allocated(service)
         (answer,) = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a"]})[1]["nodes"]
         assert answer["outcome"] == "fits"
         assert (
@@ -628,11 +623,7 @@ def a_template(server: FakeApiServer) -> None:
 
 def test_a_claim_from_a_template_is_predicted_before_it_exists(tmp_path: Path) -> None:
     """By what-if for a pod that is not created, and by filter while the watch of claims is behind."""
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=1, gpu_1=0)
-        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+    with two_nodes(tmp_path) as (server, service, client):
         claimed_gpu(server)
         a_template(server)
         forecasts = forecasts_of(service)
@@ -650,11 +641,7 @@ def test_a_claim_from_a_template_is_predicted_before_it_exists(tmp_path: Path) -
 
 def test_devices_for_an_extended_resource_are_predicted(tmp_path: Path) -> None:
     """The class stands for the resource. Where a device plugin has it, the kubelet aligns it."""
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=1, gpu_1=0)
-        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+    with two_nodes(tmp_path) as (server, service, client):
         server.classes.create({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "dra.example.com/gpu"}})
         pod = server.pods.create(extended())
         pod["spec"]["containers"].pop(0)
@@ -715,11 +702,7 @@ def test_a_pcie_root_tells_the_numa_node_by_the_report_of_the_node(tmp_path: Pat
 
 def test_an_event_and_the_audit_say_what_is_allocated(tmp_path: Path) -> None:
     """An event names the device that kube-scheduler would take; the audit counts whether it took the predicted ones."""
-    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES, pod_events="on") as (server, service, client):
-        for name in ("node-a", "node-b"):
-            client.report(report_of(sample(name)))
-        publish(server, gpu_0=1, gpu_1=0)
-        publish(server, node="node-b", gpu_0=0, gpu_1=1)
+    with two_nodes(tmp_path, pod_events="on") as (server, service, client):
         claimed_gpu(server, "gpu")
         pod = server.pods.create(claiming())
         forecasts_of(service, "gpu")
@@ -731,9 +714,8 @@ def test_an_event_and_the_audit_say_what_is_allocated(tmp_path: Path) -> None:
         assert f"On node-a, {taken}, and the rest is on NUMA node 0." in event["message"]
 
         assert client.filter(pod, "node-b")["NodeNames"] == ["node-b"]
-        results = [{"request": "r", "driver": DRIVER, "pool": "node-b", "device": "gpu-0"}]
-        server.claims.patch("gpu", {"status": {"allocation": {"devices": {"results": results}}}})
-        until(lambda: devices_of(service).devices_of("default/gpu", "node-b") is not None)
+        allocate(server, "gpu-0", node="node-b")
+        until_allocated(service, node="node-b")
         assert client.bind(pod, "node-b") == ""
         assert client.call("GET", "/v1/audit")[1]["allocations"] == {"agrees": 1, "differs": 0, "not_known": 0}
 

@@ -41,8 +41,10 @@ from extender.features.claims.forecast import (
 )
 from extender.features.claims.objects import RELEASE_SECONDS, ClaimObjects
 from extender.features.claims.questions import QuestionForecast
+from extender.features.claims.refusal import PredictedRefusal
 from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, NodeContext, for_extended
 from extender.replay.pod import Pod
+from extender.scheduling.reasons import RefusalReason
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
 
@@ -634,3 +636,29 @@ def test_devices_that_are_released_during_a_call_make_their_node_uncertain() -> 
     put(forecasts.objects, claim_of("c", 0, {"devices": {"results": results_of_it}}))
     forecasts.flights.bind(pod, "node-a")
     assert results == ["not_known"]
+
+
+B = RefusalReason.DEMAND_FORECAST
+
+
+@pytest.mark.parametrize(
+    ("cases", "certain", "likely"),
+    [
+        ([[B]], True, True),
+        ([[B, B], [B]], True, True),
+        ([[B], [None]], False, True),
+        ([[B, None]], False, False),
+        ([[None], [B]], False, False),
+        ([[], [B]], True, False),
+    ],
+    ids=["one", "all", "in the likeliest case", "in one of two orders", "in another case", "nothing is free"],
+)
+def test_a_refusal_is_likely_if_all_allocations_of_the_likeliest_case_break_the_demand(
+    cases: Sequence[Sequence[RefusalReason | None]],
+    certain: bool,  # noqa: FBT001
+    likely: bool,  # noqa: FBT001
+) -> None:
+    """A kube-scheduler that walks pools in random order can make several allocations in one case."""
+    found = PredictedRefusal.of(cases)
+    assert found is not None
+    assert (found.is_certain, found.is_likely) == (certain, likely)
