@@ -84,6 +84,8 @@ class Settings(BaseSettings):
         "eks.amazonaws.com/nodegroup,cloud.google.com/gke-nodepool,kubernetes.azure.com/agentpool,"
         "cluster.x-k8s.io/deployment-name"
     )
+    kueue: Literal["off", "dry-run", "on"] = "off"
+    kueue_hold_seconds: float = Field(default=120.0, ge=1, le=3600)
     gangs: Literal["off", "on"] = "off"
     gang_apis: str = ""
     gang_hold_seconds: float = Field(default=30.0, gt=0)

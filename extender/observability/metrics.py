@@ -123,10 +123,11 @@ class Metrics:
         self.refused_pods = self._gauge("refused_pods")
         self.janitor = self._counter("janitor_pods", outcome=("deleted", "would_delete", "gone", "failed"))
         self.scale_ups = self._counter(
-            "scale_ups",
-            outcome=("asked", "placed", "gone", "timed_out", "stopped", "limited", "no_pool", "failed"),
+            "scale_ups", outcome=("asked", "placed", "gone", "timed_out", "stopped", "limited", "no_pool", "failed")
         )
         self.scale_up_pods = self._gauge("scale_up_pods")
+        self.kueue_answers = self._counter("kueue_answers", state=("ready", "retry", "rejected", "pending", "failed"))
+        self.kueue_held_places = self._gauge("kueue_held_places")
         self.room_plans = self._counter("room_plans", outcome=("done", "dry_run", "abandoned", "stopped"))
         self.room_evictions = self._counter("room_evictions", outcome=("evicted", "budget", "failed"))
         self.room_stopped = self._gauge("room_stopped")

@@ -27,6 +27,7 @@ SIZE: Final = f"{PREFIX}group-size"
 LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 LWS_ROLES: Final = ("leadertemplate", "workertemplate")
 """The roles of the first pod of a group of a LeaderWorkerSet, and of the others."""
+KUEUE_WORKLOAD: Final = "kueue.x-k8s.io/workload"
 TASK_GROUPS: Final = "yunikorn.apache.org/task-groups"
 
 
@@ -69,7 +70,7 @@ NAMES: Final = tuple(
 """The document of every pod in a group has at least one of these names."""
 ANNOTATIONS: Final = tuple(
     dict.fromkeys(
-        (GROUP, SIZE, *(key for each in CONVENTIONS for key in (*each.annotations, *each.sizes, each.only_with) if key))
+        (GROUP, SIZE, KUEUE_WORKLOAD, *(k for c in CONVENTIONS for k in (*c.annotations, *c.sizes, c.only_with) if k))
     )
 )
 """The annotations that are read here."""

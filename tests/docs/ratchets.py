@@ -26,6 +26,7 @@ _KUBELET: Final = "extender.kubelet.admission"
 
 _OWN: Final = {
     "autoscaling": ("autoscaling",),
+    "kueue": ("features/kueue/",),
     "shapes": ("shapes",),
     "room": ("features/room/",),
     "doctor": ("cli/doctor",),

@@ -6,7 +6,7 @@
 
 Runs an asyncio loop in a thread of its own; every method of the handle may be called from any thread. Speaks pods
 (binding, status), nodes, namespaces, configmaps, events, leases, csistoragecapacities, podtemplates,
-provisioningrequests, poddisruptionbudgets,
+provisioningrequests, poddisruptionbudgets, Kueue's objects,
 noderesourcetopologies, podgroups, workloads, tokenreviews and subjectaccessreviews. Faults: `server.faults`,
 `break_streams`, `expire_streams`, `compact`, `restart`.
 `python -m tests.fakes.apiserver [port]` serves one by itself.
@@ -117,6 +117,9 @@ class FakeApiServer:
         self.pod_groups = Objects(self.store, registry, resources.POD_GROUPS)
         self.coscheduling = Objects(self.store, registry, resources.COSCHEDULING)
         self.workloads = Objects(self.store, registry, resources.WORKLOADS)
+        self.kueue_checks = Objects(self.store, registry, resources.KUEUE_CHECKS)
+        self.kueue_flavors = Objects(self.store, registry, resources.KUEUE_FLAVORS)
+        self.kueue_workloads = Objects(self.store, registry, resources.KUEUE_WORKLOADS)
         self.job_sets = Objects(self.store, registry, resources.JOB_SETS)
         self.topologies = Objects(self.store, registry, resources.NRTS)
 

@@ -30,6 +30,7 @@ ON: Mapping[str, Mapping[str, Any]] = {
     "claims": {"dra": "on"},
     "groups": {"gangs": "on"},
     "janitor": {"janitor": "on"},
+    "kueue": {"kueue": "on"},
     "namespaces": {"namespace_demands": "on"},
     "pod_events": {"pod_events": "on"},
     "requeue": {"wake_up": True},

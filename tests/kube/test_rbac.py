@@ -12,6 +12,7 @@ from extender.features.autoscaling.objects import Objects
 from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
+from extender.features.kueue import objects as kueue
 from extender.features.namespaces.feature import NAMESPACES
 from extender.features.preemption.nominated import NOMINATED
 from extender.features.preemption.running import BUDGETS
@@ -47,6 +48,13 @@ GRANTS = {
     ("patch", "pods"),
     *((verb, "podtemplates") for verb in ("list", "create", "patch", "delete")),
     *((verb, "autoscaling.x-k8s.io/provisioningrequests") for verb in ("list", "create", "delete")),
+    *((verb, "kueue.x-k8s.io/workloads") for verb in ("get", "list", "watch")),
+    *(
+        (verb, f"kueue.x-k8s.io/{each}")
+        for each in ("admissionchecks", "resourceflavors")
+        for verb in ("list", "watch")
+    ),
+    *(("patch", f"kueue.x-k8s.io/{each}/status") for each in ("admissionchecks", "workloads")),
     ("list", "pods"),
     ("watch", "pods"),
     ("get", "pods"),
@@ -129,6 +137,16 @@ def ask_for_a_node(objects: Objects, name: PodName) -> None:
     objects.delete_template(record)
 
 
+def answer_a_workload(server: FakeApiServer, objects: kueue.KueueObjects) -> None:
+    """All that an answer to a Workload of Kueue writes and reads."""
+    server.kueue_checks.create({"metadata": {"name": "aligned"}, "spec": {"controllerName": kueue.CONTROLLER}})
+    status = {"admissionChecks": [{"name": "aligned", "state": "Pending"}]}
+    _, head = kueue.decode_workload(server.kueue_workloads.create({"metadata": {"name": "w"}, "status": status}))
+    assert (read := objects.workload(head)) is not None
+    assert objects.activate(kueue.Check("aligned", 1, is_active=False), 0.0)
+    assert objects.answer(head, read, {"aligned": kueue.entry_of(kueue.CheckState.READY, "", 0.0, None)})
+
+
 async def _make_room(server: FakeApiServer, client: KubeClient) -> None:
     """What the controller that makes room does: its record, the pods of a controller, an eviction and an event."""
     store, cluster = RecordStore(client, "numa-extender"), Cluster(client, "numa-extender")
@@ -162,6 +180,9 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
         Watch(client, CLAIMS, lambda _: None),
         Watch(client, CLASSES, lambda _: None),
         Watch(client, TEMPLATES, lambda _: None),
+        Watch(client, kueue.CHECKS, lambda _: None),
+        Watch(client, kueue.FLAVORS, lambda _: None),
+        Watch(client, kueue.WORKLOADS, lambda _: None),
         *(Watch(client, sized_objects(api), lambda _: None) for api in APIS_SERVED),
     ]
     for watch in watches:
@@ -190,6 +211,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     assert server.pods.get("failed") is None
     asyncio.run(write_an_event(client))
     ask_for_a_node(Objects(client), PodName("default", "a", uid))
+    answer_a_workload(server, kueue.KueueObjects(client))
     asyncio.run(_make_room(server, client))
     for watch in watches:
         assert watch.stop(PATIENCE_SECONDS)

@@ -21,7 +21,6 @@ from extender.bounded import BoundedMap
 from extender.cluster.node_class import UNKNOWN
 from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, HeldPlace, Hold, Key
-from extender.features.groups.rows import Candidate, fit_together, numa_nodes_of_places, outlast_exits
 from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE
@@ -30,6 +29,7 @@ from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import Filtered, without
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import LOOP_STEPS
+from extender.scheduling.rows import Candidate, fit_together, numa_nodes_of_places, outlast_exits
 from extender.wire.scheduler import SchedulerArgs
 
 T = TypeVar("T")

@@ -19,7 +19,6 @@ Rules of this file
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from extender.api.service import Service
@@ -148,14 +147,14 @@ class Gangs(Objector):
         if answers is not None:
             record.note(uid, Member(self._judge.entry(args.pod).shape, group.one_a_node, now, group.role))
         place = record.claims.get(uid)
-        if place is not None and (not place.node_name or self._is_feasible(filtered, place.node_name)):
+        if place is not None and (not place.node_name or place.node_name in filtered.feasible):
             groups.claim(record, uid, place, now)
             return only(filtered, place.node_name)
         if place is not None and not record.is_open and place.node_name in args.names:
             groups.lose(record, uid, now)
         elif place is not None:
             groups.claim(record, uid, place, now)
-        spare = groups.take_spare(record, args.pod, partial(self._is_feasible, filtered))
+        spare = groups.take_spare(record, args.pod, filtered.feasible.__contains__)
         if spare is not None:
             groups.claim(record, uid, replace(spare, leads=group.leads), now)
             return only(filtered, spare.node_name)
@@ -163,9 +162,6 @@ class Gangs(Objector):
             return filtered
         async with self._planning:
             return await self._place(args, group, filtered, answers)
-
-    def _is_feasible(self, filtered: Filtered, name: str) -> bool:
-        return name in filtered.feasible
 
     async def _place(
         self, args: SchedulerArgs, group: Group, filtered: Filtered, answers: NodeAnswers | None
@@ -183,7 +179,7 @@ class Gangs(Objector):
         if answers is None:
             groups.claim(record, uid, HeldPlace("", PodShape(args.pod), leads=group.leads), now)
             return filtered
-        if place is not None and self._is_feasible(filtered, place.node_name):  # another call of this pod was faster
+        if place is not None and place.node_name in filtered.feasible:  # another call of this pod was faster
             return only(filtered, place.node_name)
         if not record.is_open and now < record.rests_until:
             return refuse_all(filtered, RefusalReason.GROUP_WAITS)

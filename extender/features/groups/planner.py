@@ -23,7 +23,6 @@ from itertools import islice, permutations
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
-from extender.features.groups.rows import TOTALS, States, admitted, judged_after
 from extender.kubelet.budget import UNLIMITED, Budget
 from extender.kubelet.errors import BudgetError
 from extender.kubelet.verdict import Certainty
@@ -31,6 +30,7 @@ from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.node_totals import exceeds, pod_requests
 from extender.scheduling.reasons import RefusalReason
+from extender.scheduling.rows import TOTALS, States, admitted, judged_after
 
 MAX_STEPS: Final = 2_000
 """Limit of the search of other nodes: replays, and nodes tried for a pod, are a step each."""

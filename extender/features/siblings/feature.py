@@ -16,8 +16,7 @@ class SiblingsFeature(ConnectedFeature):
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
-        directory = service.settings.node_profiles
-        self.profiles = read_profiles(directory) if directory else ()
+        self.profiles = read_profiles(service.settings.node_profiles) if service.settings.node_profiles else ()
 
     def connect(self, connection: ApiConnection) -> None:
         """Compare nodes, and withdraw what was assumed where a kubelet refuses a pod."""

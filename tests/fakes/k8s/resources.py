@@ -50,6 +50,9 @@ TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate", namespaced=
 PROVISIONING: Final = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", namespaced=True
 )
+KUEUE_CHECKS: Final = Resource("kueue.x-k8s.io", "v1beta2", "admissionchecks", "AdmissionCheck", namespaced=False)
+KUEUE_FLAVORS: Final = Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False)
+KUEUE_WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", namespaced=True)
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 ACCESS_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
@@ -58,6 +61,9 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", namespaced=Tr
 STORED: Final = (
     CONFIG_MAPS,
     CLAIM_TEMPLATES,
+    KUEUE_CHECKS,
+    KUEUE_FLAVORS,
+    KUEUE_WORKLOADS,
     PROVISIONING,
     CAPACITIES,
     SLICES,

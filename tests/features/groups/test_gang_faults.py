@@ -15,7 +15,6 @@ from extender.features.groups.groups import MAX_GROUPS, MAX_HOLDING
 from extender.features.groups.held_room import ROOM_STEPS, SAVED_SECONDS, STEPS_A_SECOND, HeldRoom, WorkLimits
 from extender.features.groups.place_search import Found, PlaceSearch
 from extender.features.groups.record import OPEN_HOLDS, GroupRecord, GroupState
-from extender.features.groups.rows import Candidate, fit_together
 from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
@@ -24,6 +23,7 @@ from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBo
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.replays import LOOP_STEPS
+from extender.scheduling.rows import Candidate, fit_together
 from extender.wire.groups import Group, group_of
 from extender.wire.pods import pod_from_json
 from tests.features.groups.gang_world import GangWorld, member

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.features.groups.groups import MAX_HOLDING
-from extender.features.groups.rows import Candidate, fit_together
 from extender.scheduling.binder import PodBound
+from extender.scheduling.rows import Candidate, fit_together
 from tests.features.groups.gang_world import GangWorld, member
 from tests.reports import pod_of
 
