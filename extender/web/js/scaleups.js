@@ -1,9 +1,9 @@
 // Requests for nodes to Cluster Autoscaler: for which pods, how many, in which pools, and what became of them.
 import { code } from "./adviceanswers.js";
 import { ApiError, call } from "./api.js";
-import { byId, fill, h, tag } from "./dom.js";
+import { byId, h, tag } from "./dom.js";
 import { redraw } from "./podgroups.js";
-import { REFRESH_MS } from "./refreshing.js";
+import { showFresh } from "./refreshing.js";
 import { ago, number, plural } from "./units.js";
 
 const SHOWN_PODS = 4;
@@ -26,9 +26,6 @@ const pane = h("div", { class: "groups" },
 /** The names of the requests whose objects are unfolded. @type {Set<string>} */
 const unfolded = new Set();
 
-/** @type {ReturnType<typeof setTimeout> | undefined} */
-let timer;
-
 /** Show the link to this section if the extender asks for nodes at all. */
 export async function offerScaleUps() {
   try {
@@ -40,28 +37,16 @@ export async function offerScaleUps() {
 
 /** @param {HTMLElement} side */
 export function showScaleUps(side) {
-  fill(side, pane);
-  load();
-}
-
-async function load() {
-  clearTimeout(timer);
-  if (!document.hidden || !list.hasChildNodes()) await refresh();
-  if (pane.isConnected) timer = setTimeout(load, REFRESH_MS);
+  showFresh(side, pane, list, refresh);
 }
 
 async function refresh() {
-  try {
-    const { mode: setting, scale_ups: all } = await call("/v1/scale-ups");
-    const nodes = all.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.nodes, 0);
-    const status = `NUMA_EXTENDER_AUTOSCALING is ${setting}: ${plural(all.length, "request")}, ${plural(nodes, "node")}.`;
-    if (mode.textContent !== status) mode.textContent = status;
-    redraw(list, all.length ? h("ol", { class: "group-list", "aria-label": "Requests for nodes" }, all.map(item))
-      : h("p", { class: "hint" }, "No node is asked for. Only the leader knows of requests."));
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    fill(list, h("p", { class: "error", role: "alert" }, error.message));
-  }
+  const { mode: setting, scale_ups: all } = await call("/v1/scale-ups");
+  const nodes = all.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.nodes, 0);
+  const status = `NUMA_EXTENDER_AUTOSCALING is ${setting}: ${plural(all.length, "request")}, ${plural(nodes, "node")}.`;
+  if (mode.textContent !== status) mode.textContent = status;
+  redraw(list, all.length ? h("ol", { class: "group-list", "aria-label": "Requests for nodes" }, all.map(item))
+    : h("p", { class: "hint" }, "No node is asked for. Only the leader knows of requests."));
 }
 
 /** @param {any} scaleUp a ScaleUp */

@@ -1,7 +1,7 @@
 // Declared shapes of pods: how many of each could start now and before.
-import { ApiError, call } from "./api.js";
+import { call } from "./api.js";
 import { fill, h, tag } from "./dom.js";
-import { REFRESH_MS } from "./refreshing.js";
+import { showFresh } from "./refreshing.js";
 import { ago, plural } from "./units.js";
 
 const STEP = 4; // px of one earlier count
@@ -12,32 +12,17 @@ const pane = h("div", { class: "groups" },
   h("div", { class: "welcome" }, h("h2", {}, "Declared shapes"),
     h("p", {}, "Pods of which some must be able to start at any time, beside those that run.")), list);
 
-/** @type {ReturnType<typeof setTimeout> | undefined} */
-let timer;
-
 /** @param {HTMLElement} side */
 export function showShapes(side) {
-  fill(side, pane);
-  load();
-}
-
-async function load() {
-  clearTimeout(timer);
-  if (!document.hidden || !list.hasChildNodes()) await refresh();
-  if (pane.isConnected) timer = setTimeout(load, REFRESH_MS);
+  showFresh(side, pane, list, refresh);
 }
 
 async function refresh() {
-  try {
-    const [{ enabled, shapes, unread }, room] = await Promise.all([call("/v1/shapes"), call("/v1/room")]);
-    fill(list,
-      shapes.length ? h("ol", { class: "group-list", "aria-label": "Declared shapes" }, shapes.map(item)) : h("p", { class: "hint" }, enabled ? "No shape is declared." : "Set NUMA_EXTENDER_SHAPES=on to declare shapes."),
-      Object.entries(unread).map(([name, why]) => h("p", { class: "error" }, `${name} cannot be read: ${why}`)),
-      room.mode === "off" ? null : moved(room));
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    fill(list, h("p", { class: "error", role: "alert" }, error.message));
-  }
+  const [{ enabled, shapes, unread }, room] = await Promise.all([call("/v1/shapes"), call("/v1/room")]);
+  fill(list,
+    shapes.length ? h("ol", { class: "group-list", "aria-label": "Declared shapes" }, shapes.map(item)) : h("p", { class: "hint" }, enabled ? "No shape is declared." : "Set NUMA_EXTENDER_SHAPES=on to declare shapes."),
+    Object.entries(unread).map(([name, why]) => h("p", { class: "error" }, `${name} cannot be read: ${why}`)),
+    room.mode === "off" ? null : moved(room));
 }
 
 /** @param {any} shape a ShapeView */
