@@ -90,6 +90,12 @@ class Observation:
         """Whether the report is enough for verdicts."""
         return self.kubelet is not None and self.state is not None
 
+    @property
+    def is_model(self) -> bool:
+        """Whether an empty copy may stand for another node: the kubelet is its own, and has no NRI policy."""
+        kubelet = self.kubelet
+        return self.is_replayable and kubelet is not None and not kubelet.borrowed and kubelet.runtime is None
+
     def beside(self, pools: NriCounts | None) -> Self:
         """The observation where the NRI plugin publishes *pools*; None: it publishes none, or they are too old."""
         kubelet, state = self.kubelet, self.state

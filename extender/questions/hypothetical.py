@@ -16,7 +16,7 @@ from typing import Final
 
 import orjson
 
-from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
+from extender.cluster.node_class import NOTHING_HIDDEN
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.config import KubeletConfig
 from extender.kubelet.errors import KubeletConfigError, UnknownVersionError
@@ -25,13 +25,13 @@ from extender.kubelet.machine import Machine
 from extender.kubelet.observed import contradictions
 from extender.kubelet.resolve import resolve
 from extender.kubelet.rules import parse_minor
-from extender.kubelet.startup import initial_state, start
+from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider, Rejected
-from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Subject, Taint
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Subject, Taint, empty_node
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import CATALOGUE, NEWEST_VERSION, devices_on
-from extender.scheduling.node_totals import add, node_allocatable, pod_requests
+from extender.scheduling.node_totals import add, pod_requests
 from extender.wire.errors import WireError, shown
 from extender.wire.known_fields import start_fault, unknown_gates
 from extender.wire.parsing import check_switches
@@ -78,30 +78,27 @@ def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -
     kubelet = _start(base.machine, config, path)
     kubelet = replace(kubelet, runtime=base.runtime, caveats=(*kubelet.caveats, *_gate_caveats(config, base, node)))
     devices = base.devices if node.devices is None else devices_from_json(node.devices, f"{path}.devices")
-    empty = initial_state(kubelet, devices)
-    is_empty = node.empty or base.state is None
-    state = empty if is_empty else _carried(base, kubelet, empty, node, path)
-    hidden = NOTHING_HIDDEN if is_empty else base.hidden
-    gone = [_uid(said, base.facts, state, f"{path}.remove_pods[{i}]") for i, said in enumerate(node.remove_pods)]
-    state = release_pods(state, gone)
-    requested: dict[str, int] | None = {} if is_empty else None
-    if node.add_pods:
-        state, requested = _with_pods(kubelet, state, requested, node, path)
     around = replace(
         base.around,
         labels=node.labels if node.labels is not None else base.around.labels,
         taints=base.around.taints
         if node.taints is None
         else [Taint(key=t.key, value=t.value, effect=t.effect) for t in node.taints],
-        allocatable_milli=node_allocatable(kubelet, state.devices),
-        requested_milli=requested,
     )
-    return Subject(
-        name=node.name or f"hypothetical {number}: {base.name}",
-        node_class=NodeClass(id=-number, kubelet=kubelet, possible=PossibleStates((state,)), hidden=hidden),
+    empty = empty_node(node.name or f"hypothetical {number}: {base.name}", kubelet, devices, around, number)
+    is_empty = node.empty or base.state is None
+    state = empty.states[0] if is_empty else _carried(base, kubelet, empty.states[0], node, path)
+    hidden = NOTHING_HIDDEN if is_empty else base.hidden
+    gone = [_uid(said, base.facts, state, f"{path}.remove_pods[{i}]") for i, said in enumerate(node.remove_pods)]
+    state = release_pods(state, gone)
+    requested: dict[str, int] | None = {} if is_empty else None
+    if node.add_pods:
+        state, requested = _with_pods(kubelet, state, requested, node, path)
+    return replace(
+        empty,
+        node_class=replace(empty.node_class, possible=PossibleStates((state,)), hidden=hidden),
         states=(state,),
-        hypothetical=True,
-        around=around,
+        around=replace(empty.around, requested_milli=requested, pods=around.pods),
         facts=base.facts,
     )
 

@@ -12,8 +12,10 @@ from typing import Final, NamedTuple, Protocol
 
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.state import ManagerState
+from extender.kubelet.startup import initial_state
+from extender.kubelet.state import Device, ManagerState
 from extender.replay.pod import Pod
+from extender.replay.possible_states import PossibleStates
 from extender.scheduling.node_totals import node_allocatable
 
 CPU_DRIVER: Final = "dra.cpu"
@@ -137,6 +139,21 @@ class Subject:
     def kubelet(self) -> Kubelet | None:
         """None if no verdict is possible."""
         return self.node_class.kubelet
+
+
+def empty_node(
+    name: str, kubelet: Kubelet, devices: Mapping[str, Mapping[str, Device]], around: NodeContext, number: int = 1
+) -> Subject:
+    """A node on which nothing runs, with this kubelet and these devices. *number*, from 1: of its class."""
+    state = initial_state(kubelet, devices)
+    allocatable = node_allocatable(kubelet, state.devices)
+    return Subject(
+        name=name,
+        node_class=NodeClass(id=-number, kubelet=kubelet, possible=PossibleStates((state,))),
+        states=(state,),
+        hypothetical=True,
+        around=replace(around, allocatable_milli=allocatable, requested_milli={}, pods=()),
+    )
 
 
 def subject_of(

@@ -12,18 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Final, NamedTuple
 
-from extender.cluster.node_class import NodeClass
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind
 from extender.kubelet.resolve import resolve
-from extender.kubelet.startup import initial_state
 from extender.kubelet.state import MemoryState
 from extender.questions.capacity import Capacity
-from extender.questions.node_context import Subject
+from extender.questions.node_context import Subject, empty_node
 from extender.questions.node_pods import NodePod, pods_of
 from extender.questions.resize_check import resized
 from extender.replay.pod import Pod
-from extender.replay.possible_states import PossibleStates
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import format_milli
 from extender.wire.replies import ReplyBody, about
@@ -135,14 +132,10 @@ class Rightsize:
         """Equal for nodes that are alike when empty; the empty node is kept."""
         kubelet = subject.kubelet
         assert kubelet is not None
-        empty = initial_state(kubelet, subject.states[0].devices.devices)
-        kind = kubelet.identity, empty.devices.key
-        if kind not in self._empty:
-            number = len(self._empty) + 2
-            possible = PossibleStates((empty,))
-            around = replace(subject.around, requested_milli={})
-            node_class = NodeClass(id=-number, kubelet=kubelet, possible=possible)
-            self._empty[kind] = replace(subject, node_class=node_class, states=(empty,), around=around)
+        devices = subject.states[0].devices.devices
+        empty = empty_node(subject.name, kubelet, devices, subject.around, len(self._empty) + 2)
+        kind = kubelet.identity, empty.states[0].devices.key
+        self._empty.setdefault(kind, empty)
         return kind
 
     def _copies(self, workload: PodWorkload, nodes: Mapping[object, int]) -> int:

@@ -5,8 +5,8 @@ A pool is the set of nodes with one value of a label of the setting `pool_labels
 Rules of this file
 - The empty node of a pool is a node that has reported, with nothing allocated. A pool without such a node has the
   profiles of the setting `node_profiles` whose labels name the pool.
-- Nodes of one pool may differ, and nobody knows which kind the next one will be. So a pool takes a pod only if the
-  empty copies of all compared nodes take it: the newest `MAX_COMPARED` that have reported.
+- Nodes of one pool may differ, and a new node may be like any of them. So a pool takes a pod only if the empty copies
+  of its newest `MAX_COMPARED` nodes that have reported all take it.
 - DaemonSet pods are not placed on the empty node. Cluster Autoscaler itself counts what they request.
 """
 
@@ -16,17 +16,13 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from extender.cluster.node import Observation
-from extender.cluster.node_class import NodeClass
 from extender.cluster.store import NodeStore
 from extender.intake import NodeProfile
 from extender.kube.changes import Batch, Gone
 from extender.kube.nodes import NodeObject
-from extender.kubelet.startup import initial_state
 from extender.questions.capacity import Capacity
-from extender.questions.node_context import LookUp, NodeContext, Subject
-from extender.replay.possible_states import PossibleStates
+from extender.questions.node_context import LookUp, NodeContext, Subject, empty_node
 from extender.scheduling.judge import Judge
-from extender.scheduling.node_totals import node_allocatable
 from extender.wire.workloads import PodWorkload
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -101,14 +97,9 @@ class Pools:
     def _of_members(self, pool: NodePool) -> Iterator["Model"]:
         members = self._members[pool]
         newest = sorted(members, key=lambda name: (-members[name], name))
-        reporting = (each for each in map(self._cluster.observation, newest) if each is not None and _is_known(each))
+        reporting = (each for each in map(self._cluster.observation, newest) if each is not None and each.is_model)
         for observed in islice(reporting, MAX_COMPARED):
             yield Model(observed.node_name, observed, self._around(observed.node_name))
-
-
-def _is_known(seen: Observation) -> bool:
-    kubelet = seen.kubelet
-    return seen.is_replayable and kubelet is not None and not kubelet.borrowed and kubelet.runtime is None
 
 
 class Model(NamedTuple):
@@ -123,21 +114,9 @@ class Model(NamedTuple):
         kubelet, state = self.observed.kubelet, self.observed.state
         assert kubelet is not None
         assert state is not None  # a node that is replayable, or a profile
-        state = initial_state(kubelet, state.devices.devices)
-        return Subject(
-            name=self.name,
-            node_class=NodeClass(id=-1, kubelet=kubelet, possible=PossibleStates((state,))),
-            states=(state,),
-            hypothetical=True,
-            around=replace(
-                self.around,
-                taints=[taint for taint in self.around.taints or () if not taint.key.startswith(_OF_STATE)],
-                unschedulable=False,
-                allocatable_milli=node_allocatable(kubelet, state.devices),
-                requested_milli={},
-                pods=(),
-            ),
-        )
+        taints = [taint for taint in self.around.taints or () if not taint.key.startswith(_OF_STATE)]
+        around = replace(self.around, taints=taints, unschedulable=False)
+        return empty_node(self.name, kubelet, state.devices.devices, around)
 
 
 class Room(NamedTuple):

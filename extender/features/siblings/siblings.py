@@ -222,7 +222,8 @@ class Siblings:
     def _note(self, node: NodeObject) -> None:
         if not node.kubelet_version:
             return
-        kind, profile = self._kind_of(node), self._profile_of(node)
+        kind = self._kind_of(node)
+        profile = next((each for each in self._profiles if each.labels.items() <= node.labels.items()), None)
         if kind is None and profile is None:
             return
         known = self._known[node.name] = _KnownNode(
@@ -236,9 +237,6 @@ class Siblings:
     def _kind_of(self, node: NodeObject) -> Kind | None:
         kind = (*(node.labels.get(label, "") for label in self._labels), node.allocatable.get("cpu", ""))
         return (*kind, node.kubelet_version) if self._labels and all(kind) else None
-
-    def _profile_of(self, node: NodeObject) -> NodeProfile | None:
-        return next((each for each in self._profiles if each.labels.items() <= node.labels.items()), None)
 
     def _forget(self, name: str) -> None:
         known = self._known.pop(name, None)
@@ -264,9 +262,7 @@ class Siblings:
         """The nodes of the kind that have reported all that a verdict needs, the newest first."""
         for _, name in self._kinds[kind]:
             seen = self._cluster.observation(name)
-            if seen is None or not seen.is_replayable or seen.kubelet is None:
-                continue
-            if not seen.kubelet.borrowed and seen.kubelet.runtime is None:
+            if seen is not None and seen.is_model:
                 yield seen
 
     def _assume_profile(
