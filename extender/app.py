@@ -161,7 +161,6 @@ def _make_scheduling(settings: Settings, shared: SharedParts) -> Scheduling:
     filtering = FilterSettings(
         seconds=settings.filter_seconds,
         failed_resolvable=settings.failed_nodes_resolvable,
-        requeues=settings.wake_up,
     )
     binding = BindSettings(
         seconds=settings.bind_seconds,

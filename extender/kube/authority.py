@@ -20,9 +20,9 @@ from http import HTTPStatus
 from typing import Final
 
 from extender.identity import EVERYTHING, AccessScope, Means, NotAllowedError, Principal
-from extender.kube.client import Requester, path_of
-from extender.kube.errors import ApiError, KubeError
-from extender.kube.objects import mapping, text
+from extender.kube.client import Requester
+from extender.kube.errors import KubeError
+from extender.kube.pod_objects import node_of, read_pod
 from extender.kube.reviews import Identity, Reviews, TokenRejected, TTLCache
 
 GRANTS: Final = {
@@ -136,19 +136,11 @@ class TokenAuthority:
         known = self._nodes.get(pod)
         if known is not None:
             return known
-        namespace, name, uid = pod
-        try:
-            answer = self._client.request("GET", path_of("/api/v1", "pods", namespace=namespace, name=name))
-        except ApiError as error:
-            if error.status == 404:
-                return ""
-            raise
-        if text(mapping(answer, "metadata"), "uid") != uid:
-            return ""
-        node = text(mapping(answer, "spec"), "nodeName")
-        if node:
+        answer = read_pod(self._client, *pod)
+        if answer is not None and (node := node_of(answer)):
             self._nodes.put(pod, node, _HOUR)  # a pod never changes its node
-        return node
+            return node
+        return ""
 
 
 def _pod_of(identity: Identity) -> tuple[str, str, str]:

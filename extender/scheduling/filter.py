@@ -35,12 +35,10 @@ class FilterSettings:
     """`seconds`: the deadline of a call.
 
     `failed_resolvable`: whether refusals that preemption may resolve are told apart from final ones.
-    `requeues`: whether refused pods are kept, to requeue them when a node changes.
     """
 
     seconds: float
     failed_resolvable: bool
-    requeues: bool
 
 
 class Filter:
@@ -78,7 +76,7 @@ class Filter:
             args.pod,
             self._clock(),
             offered=answers is not None and bool(filtered.feasible) and self._barrier.seconds > 0,
-            refused=self._settings.requeues and is_refused and not NEVER_TEXTS.issuperset(filtered.refused.values()),
+            refused=is_refused and not NEVER_TEXTS.issuperset(filtered.refused.values()),
         )
         return self._result(filtered, args.pod.demand)
 

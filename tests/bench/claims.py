@@ -75,7 +75,7 @@ class Claims:
         shared = SharedParts(known=service.known, judge=service.judging, records=service.records, effects=effects)
         ranking = ClaimRanking(self.objects, asyncio.to_thread, self.forecasts, clock=service.clock)
         shared = replace(shared, objectors=[ClaimCheck(service, self.objects, self.forecasts), ranking])
-        self.filter = Filter(FilterSettings(seconds=60, failed_resolvable=False, requeues=False), shared)
+        self.filter = Filter(FilterSettings(seconds=60, failed_resolvable=False), shared)
         self.prioritize = Prioritize(60, shared)
         self._shapes = count(1)
         self._pods = count(1)

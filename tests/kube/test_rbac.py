@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from extender.config.settings import Settings
-from extender.features.autoscaling.documents import PodName, Record, consuming, template_of
+from extender.features.autoscaling.documents import Record, consuming, template_of
 from extender.features.autoscaling.objects import Objects
 from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.groups.feed import sized_objects
@@ -25,6 +25,7 @@ from extender.kube.changes import Batch, Seen
 from extender.kube.client import KubeClient
 from extender.kube.leases import Elector, LeaseSettings
 from extender.kube.nodes import NODES
+from extender.kube.objects import ObjectName
 from extender.kube.pods import PODS
 from extender.kube.reviews import Identity, Reviews
 from extender.kube.shapes import shapes_in
@@ -121,7 +122,7 @@ class Token:
         return False
 
 
-def ask_for_a_node(objects: Objects, name: PodName) -> None:
+def ask_for_a_node(objects: Objects, name: ObjectName) -> None:
     """All that a request for nodes writes and reads, from its beginning to its end."""
     record = Record(
         namespace="default", name="r", pods=(name,), pools=(("pool", "big"),), nodes=1, refused_on=(), since=0
@@ -210,7 +211,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     assert asyncio.run(janitor.step()) is not None
     assert server.pods.get("failed") is None
     asyncio.run(write_an_event(client))
-    ask_for_a_node(Objects(client), PodName("default", "a", uid))
+    ask_for_a_node(Objects(client), ObjectName(uid, "default", "a"))
     answer_a_workload(server, kueue.KueueObjects(client))
     asyncio.run(_make_room(server, client))
     for watch in watches:

@@ -11,9 +11,10 @@ from playwright.sync_api import Page, expect
 from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
-from extender.features.autoscaling.documents import PodName, Record, request_of, template_of
+from extender.features.autoscaling.documents import Record, request_of, template_of
 from extender.features.autoscaling.feature import AutoscalingFeature
 from extender.identity import EVERYTHING
+from extender.kube.objects import ObjectName
 from tests.reports import pod_of
 
 MARKUP = "<b>bold</b>"
@@ -24,7 +25,7 @@ def record(name: str, pods: int, ended: str = "", guarded: tuple[str, ...] = ())
     return Record(
         namespace="team",
         name=name,
-        pods=tuple(PodName("team", f"{name}-{i}", f"uid-{i}") for i in range(pods)),
+        pods=tuple(ObjectName(f"uid-{i}", "team", f"{name}-{i}") for i in range(pods)),
         pools=(("cloud.google.com/gke-nodepool", "big"), ("cloud.google.com/gke-nodepool", MARKUP)),
         nodes=-(-pods // 2),
         refused_on=("old-a", "old-b"),

@@ -28,7 +28,6 @@ from extender.bounded import BoundedMap
 from extender.features.autoscaling.documents import (
     CONSUME,
     SAFE_TO_EVICT,
-    PodName,
     Record,
     consuming,
     name_for,
@@ -40,13 +39,12 @@ from extender.features.autoscaling.pools import NodePool, Pools, Room, rooms_in
 from extender.features.autoscaling.waiting import Waiting
 from extender.kube.client import JSON
 from extender.kube.errors import KubeError
-from extender.kube.events import write_event
-from extender.kube.objects import items, mapping, strings, text
+from extender.kube.objects import Json, ObjectName, items, mapping, strings, text
+from extender.kube.pod_objects import controller_of, is_waiting, node_of, write_event
 from extender.observability.logs import FewWarnings
 from extender.runtime.connection import LeaderTask
 from extender.scheduling.records.decisions import Call
 from extender.wire.errors import WireError
-from extender.wire.parsing import Json
 from extender.wire.pods import pod_from_json
 from extender.wire.workloads import workload_from_json
 
@@ -76,7 +74,7 @@ class PodsThatWait:
 
     name: str
     manifest: Json
-    pods: list[PodName]
+    pods: list[ObjectName]
     refused_on: dict[str, None]
 
 
@@ -116,13 +114,11 @@ class Controller(LeaderTask):
         proposed = [(record, "proposed", objects) for record, objects in self._proposed.values()]
         self.shown = [(each, outcomes.get((each.namespace, each.name), ""), ()) for each in kept] + proposed
 
-    # What was asked for
-
     async def _follow(self, record: Record) -> Record | None:
         """One step of a request: the record after it, None once nothing of it is left."""
         found = {pod: await asyncio.to_thread(self._objects.pod, pod) for pod in record.pods}
         pods = {pod: manifest for pod, manifest in found.items() if manifest is not None and not _is_finished(manifest)}
-        waiting = [pod for pod, manifest in pods.items() if not _node_of(manifest)]
+        waiting = [pod for pod, manifest in pods.items() if not node_of(manifest)]
         if not record.ended:
             record = await self._ask_again(record, pods, waiting)
         guarded = await self._guard(record, pods)
@@ -134,7 +130,9 @@ class Controller(LeaderTask):
             return None
         return record
 
-    async def _ask_again(self, record: Record, pods: Mapping[PodName, JSON], waiting: Sequence[PodName]) -> Record:
+    async def _ask_again(
+        self, record: Record, pods: Mapping[ObjectName, JSON], waiting: Sequence[ObjectName]
+    ) -> Record:
         """Repeat what may be missing, or end the request."""
         ended = ""
         if not self._writes:
@@ -157,9 +155,9 @@ class Controller(LeaderTask):
         LOG.info("request for nodes ended name=%s outcome=%s nodes=%d", record.name, ended, record.nodes)
         return await self._note(record, ended=ended)
 
-    async def _guard(self, record: Record, pods: Mapping[PodName, JSON]) -> Sequence[str]:
+    async def _guard(self, record: Record, pods: Mapping[ObjectName, JSON]) -> Sequence[str]:
         """Guard placed pods, and end guards that are not needed; returns the UIDs of guarded pods."""
-        placed = {pod.uid: pod for pod, manifest in pods.items() if _node_of(manifest)}
+        placed = {pod.uid: pod for pod, manifest in pods.items() if node_of(manifest)}
         needed = dict[str, None]()
         for uid, pod in placed.items():
             own = SAFE_TO_EVICT in _annotations(pods[pod]) and uid not in record.guarded
@@ -180,7 +178,7 @@ class Controller(LeaderTask):
 
     async def _fits_elsewhere(self, manifest: JSON, names: Sequence[str]) -> bool:
         """Whether one of these nodes, which refused the pod, would take it now."""
-        service, own = self.service, _node_of(manifest)
+        service, own = self.service, node_of(manifest)
         entry = service.judging.entry(pod_from_json(manifest, "pod"))
         records = (service.known.nodes.get(name) for name in names if name != own)
         classes = frozenset(record.node_class for record in records if record is not None)
@@ -199,8 +197,6 @@ class Controller(LeaderTask):
         await asyncio.to_thread(self._objects.note, record)
         return record
 
-    # What to ask for
-
     async def _ask(self, records: list[Record]) -> None:
         """Ask for nodes for pods that wait, within the limits. Adds to *records*."""
         settings = self.service.settings
@@ -213,7 +209,7 @@ class Controller(LeaderTask):
         asked = await self._grouped(call for call in due if self._is_news(call, known))
         models = self.pools.models() if asked else {}
         for each in asked:
-            namespace = PodName.of(each.manifest).namespace
+            namespace = each.pods[0].namespace
             if opened.total() >= settings.autoscaling_max_requests or opened[namespace] >= PER_NAMESPACE:
                 continue
             try:
@@ -239,15 +235,14 @@ class Controller(LeaderTask):
         for call in islice(calls, MAX_READ):
             if call.pod.has_claims:  # Cluster Autoscaler simulates claims itself
                 continue
-            manifest = await asyncio.to_thread(
-                self._objects.pod, PodName(call.pod.namespace, call.pod.name, call.pod.uid)
-            )
-            if manifest is None or not _is_waiting(manifest):
+            pod = ObjectName(call.pod.uid, call.pod.namespace, call.pod.name)
+            manifest = await asyncio.to_thread(self._objects.pod, pod)
+            if manifest is None or not _is_unschedulable(manifest):
                 continue
-            name = name_for(manifest, _owner_of(manifest))
+            name = name_for(manifest, controller_of(manifest) or call.pod.uid)
             group = groups.setdefault(name, PodsThatWait(name, manifest, [], {}))
             if len(group.pods) < MAX_PODS:
-                group.pods.append(PodName.of(manifest))
+                group.pods.append(pod)
                 group.refused_on.update(dict.fromkeys(call.names))
         return list(groups.values())
 
@@ -304,36 +299,22 @@ class Controller(LeaderTask):
         reasons = [f"{pool.value}: {room.limit}" for pool, room in islice(rooms.items(), 5)]
         more = f", and {len(rooms) - 5} further pools" * (len(rooms) > 5)
         message = f"No new node of any pool could take the pod, so none is asked for: {'; '.join(reasons)}{more}."
-        await asyncio.to_thread(
-            write_event, self.client, pod.namespace, pod.name, pod.uid, REASON, message, self.wall()
-        )
+        await asyncio.to_thread(write_event, self.client, pod, REASON, message, self.wall())
 
 
 def _annotations(manifest: Json) -> Mapping[str, str]:
     return strings(mapping(manifest, "metadata"), "annotations")
 
 
-def _node_of(manifest: Json) -> str:
-    return text(mapping(manifest, "spec"), "nodeName")
-
-
 def _is_finished(manifest: Json) -> bool:
     return text(mapping(manifest, "status"), "phase") in ("Succeeded", "Failed")
 
 
-def _is_waiting(manifest: Json) -> bool:
+def _is_unschedulable(manifest: Json) -> bool:
     """Whether kube-scheduler has found no node for the pod, and no preemption is under way for it."""
-    status = mapping(manifest, "status")
-    if _node_of(manifest) or "deletionTimestamp" in mapping(manifest, "metadata") or text(status, "nominatedNodeName"):
-        return False
-    conditions = items(status, "conditions")
-    return any(text(each, "type") == "PodScheduled" and text(each, "reason") == "Unschedulable" for each in conditions)
-
-
-def _owner_of(manifest: Json) -> str:
-    """The UID of the controller of a pod, or of the pod itself if it has none."""
-    owners = items(mapping(manifest, "metadata"), "ownerReferences")
-    return next((text(each, "uid") for each in owners if each.get("controller") is True), PodName.of(manifest).uid)
+    conditions = items(mapping(manifest, "status"), "conditions")
+    reasons = [text(each, "reason") for each in conditions if text(each, "type") == "PodScheduled"]
+    return is_waiting(manifest) and "Unschedulable" in reasons
 
 
 def _guard_patch(value: str | None) -> JSON:

@@ -22,8 +22,7 @@ import orjson
 
 from extender.features.autoscaling.pools import HOSTNAME, NodePool
 from extender.kube.client import JSON
-from extender.kube.objects import items, mapping, strings, text
-from extender.wire.parsing import Json
+from extender.kube.objects import Json, ObjectName, items, mapping, strings, text
 
 GROUP: Final = "autoscaling.x-k8s.io"
 CLASS: Final = f"best-effort-atomic-scale-up.{GROUP}"
@@ -49,20 +48,6 @@ _SPEC: Final = (
 """What scheduling reads of a pod, beside containers, affinity and volumes."""
 
 
-class PodName(msgspec.Struct, frozen=True):
-    """One pod."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    @classmethod
-    def of(cls, manifest: Json) -> "PodName":
-        """The one of a v1.Pod."""
-        metadata = mapping(manifest, "metadata")
-        return cls(text(metadata, "namespace"), text(metadata, "name"), text(metadata, "uid"))
-
-
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one request. `since`: Unix seconds of its creation. `nodes`: how many it asks for.
 
@@ -72,7 +57,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     name: str
-    pods: tuple[PodName, ...]
+    pods: tuple[ObjectName, ...]
     pools: tuple[tuple[str, str], ...]
     nodes: int
     refused_on: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Connects the requests for nodes with the watch of nodes, and shows them."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Response
 
@@ -10,14 +10,14 @@ from extender.api.http.problems import replies_with
 from extender.api.http.replies import json_reply
 from extender.api.service import Service
 from extender.features.autoscaling.controller import Controller
-from extender.features.autoscaling.documents import PodName, Record
+from extender.features.autoscaling.documents import Record
 from extender.features.autoscaling.pools import Pools
 from extender.features.autoscaling.waiting import Waiting
 from extender.intake import read_profiles
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.replies import ReplyBody, about
 
-STEP_SECONDS = 5.0
+STEP_SECONDS: Final = 5.0
 
 
 class ScaleUp(ReplyBody):
@@ -79,7 +79,7 @@ def _shown(record: Record, outcome: str, objects: list[dict[str, Any]]) -> Scale
     return ScaleUp(
         namespace=record.namespace,
         name=record.name,
-        pods=[_name(pod) for pod in record.pods],
+        pods=[pod.path for pod in record.pods],
         pools=[f"{label}={value}" for label, value in record.pools],
         nodes=record.nodes,
         since=record.since,
@@ -88,10 +88,6 @@ def _shown(record: Record, outcome: str, objects: list[dict[str, Any]]) -> Scale
         guarded=len(record.guarded),
         objects=objects,
     )
-
-
-def _name(pod: PodName) -> str:
-    return f"{pod.namespace}/{pod.name}"
 
 
 make = AutoscalingFeature

@@ -13,7 +13,6 @@ import msgspec
 from extender.features.autoscaling.documents import (
     GROUP,
     LABEL,
-    PodName,
     Record,
     annotated,
     outcome_of,
@@ -22,7 +21,8 @@ from extender.features.autoscaling.documents import (
 )
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError
-from extender.kube.objects import items, name_of
+from extender.kube.objects import ObjectName, items, name_of
+from extender.kube.pod_objects import read_pod
 from extender.observability.logs import FewWarnings
 
 LOG: Final = logging.getLogger(__name__)
@@ -78,28 +78,19 @@ class Objects:
         path = path_of(_TEMPLATES, "podtemplates", namespace=record.namespace, name=record.name)
         _unless(404, self.client, "PATCH", path, annotated(record))
 
-    def pod(self, pod: PodName) -> JSON | None:
+    def pod(self, pod: ObjectName) -> JSON | None:
         """The v1.Pod; None if it is gone, or another pod has its name now."""
-        try:
-            found = self.client.request("GET", _pod(pod))
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
-        return found if PodName.of(found).uid == pod.uid else None
+        return read_pod(self.client, pod.namespace, pod.name, pod.uid)
 
-    def annotate(self, pod: PodName, patch: JSON) -> None:
+    def annotate(self, pod: ObjectName, patch: JSON) -> None:
         """Patch the pod, if it still exists with this UID."""
+        path = path_of("/api/v1", "pods", namespace=pod.namespace, name=pod.name)
         body = {"metadata": {**patch["metadata"], "uid": pod.uid}}
         try:
-            self.client.request("PATCH", _pod(pod), body=body, content_type=_MERGE)
+            self.client.request("PATCH", path, body=body, content_type=_MERGE)
         except ApiError as error:
             if error.status not in (404, 409, 422):  # the UID is of another pod
                 raise
-
-
-def _pod(pod: PodName) -> str:
-    return path_of("/api/v1", "pods", namespace=pod.namespace, name=pod.name)
 
 
 def _read(listed: JSON) -> Iterator[Record]:

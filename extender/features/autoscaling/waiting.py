@@ -68,9 +68,8 @@ class Waiting:
         now, looked, due = self._service.clock(), Counter[str](), list[tuple[float, Call]]()
         known: dict[tuple[int, bytes], bool] = {}
         """Whether pods of one shape lack room on the same candidates."""
-        for calls in self._service.records.decisions.newest(MAX_CALLS):
-            call = next((each for each in calls if each.verb == "filter"), None)
-            if call is None or now - call.at > RECENT_SECONDS or call.pod.namespace in left_out:
+        for call in self._service.records.decisions.filtered(MAX_CALLS, now - RECENT_SECONDS):
+            if call.pod.namespace in left_out:
                 continue
             looked[call.pod.namespace] += 1
             if looked[call.pod.namespace] > PER_NAMESPACE or looked.total() > MAX_LOOKED:

@@ -25,7 +25,8 @@ from typing import Final
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
 from extender.kube.errors import KubeError
-from extender.kube.events import write_event
+from extender.kube.objects import ObjectName
+from extender.kube.pod_objects import write_event
 from extender.kubelet.verdict import Certainty
 from extender.questions.free_room import free_cpus
 from extender.questions.suggestions import NearestRequest, nearest
@@ -87,11 +88,9 @@ class PodEvents(LeaderTask):
     def _due(self) -> Iterator[Call]:
         """The last filter calls of pods that are due, the newest first."""
         now, known = self.service.clock(), self.service.known
-        for calls in self.service.records.decisions.newest(MAX_LOOKED):
-            call = next((each for each in calls if each.verb == "filter"), None)
-            if call is None or now - call.at > RECENT_SECONDS or known.pods.get(call.pod.uid).bound_to is not None:
-                continue
-            if call.is_refused and now - self._written_at.get(call.pod.uid, -AGAIN_SECONDS) >= AGAIN_SECONDS:
+        for call in self.service.records.decisions.filtered(MAX_LOOKED, now - RECENT_SECONDS):
+            is_due = now - self._written_at.get(call.pod.uid, -AGAIN_SECONDS) >= AGAIN_SECONDS
+            if call.is_refused and is_due and known.pods.get(call.pod.uid).bound_to is None:
                 yield call
 
     async def _message(self, call: Call) -> str:
@@ -126,7 +125,7 @@ class PodEvents(LeaderTask):
 
     def _write(self, pod: Pod, message: str) -> str:
         try:
-            write_event(self.client, pod.namespace, pod.name, pod.uid, REASON, message, self.wall())
+            write_event(self.client, ObjectName(pod.uid, pod.namespace, pod.name), REASON, message, self.wall())
         except KubeError as error:
             LOG.warning("could not write an event of pod=%s/%s reason=%r", pod.namespace, pod.name, str(error))
             return "failed"

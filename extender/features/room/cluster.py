@@ -6,16 +6,16 @@ in the audit log under this name, and the right to do it can be taken away by it
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from extender.kube.client import Requester, path_of
-from extender.kube.errors import ApiError
+from extender.kube.errors import KubeError
+from extender.kube.objects import Json, ObjectName
+from extender.kube.pod_objects import controller_of, read_pod, write_event
 
 ACCOUNT: Final = "numa-extender-room"
-COMPONENT: Final = "numa-extender"
-Json = Mapping[str, Any]
 
 
 class PodGoneError(Exception):
@@ -35,15 +35,9 @@ class Cluster:
 
     async def pod(self, namespace: str, name: str, uid: str = "") -> Json:
         """The pod; with *uid*, this one only. Raises PodGoneError."""
-        path = path_of("/api/v1", "pods", namespace=namespace, name=name)
-        try:
-            found = await asyncio.to_thread(self.client.request, "GET", path)
-        except ApiError as error:
-            if error.status == 404:
-                raise PodGoneError(f"{namespace}/{name} is gone") from error
-            raise
-        if uid and found["metadata"]["uid"] != uid:
-            raise PodGoneError(f"{namespace}/{name} is another pod now")
+        found = await asyncio.to_thread(read_pod, self.client, namespace, name, uid)
+        if found is None:
+            raise PodGoneError(f"{namespace}/{name} is gone")
         return found
 
     async def owned_by(
@@ -56,7 +50,7 @@ class Cluster:
         listed = await asyncio.to_thread(self.client.request, "GET", path, query=query)
         if (listed.get("metadata") or {}).get("continue"):
             return None
-        return [pod for pod in listed.get("items") or () if is_owned_by(pod, owner_uid)]
+        return [pod for pod in listed.get("items") or () if controller_of(pod) == owner_uid]
 
     async def evict(self, namespace: str, name: str, uid: str) -> None:
         """Raises ApiError, with status 429 if a disruption budget allows no eviction now."""
@@ -71,28 +65,6 @@ class Cluster:
 
     async def tell(self, namespace: str, name: str, uid: str, reason: str, message: str, now: float) -> None:
         """Write an event on a pod. A failure is not an error."""
-        at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"generateName": f"{name[:200].rstrip('.-')}.", "namespace": namespace},
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid},
-            "type": "Normal",
-            "reason": reason,
-            "message": message[:1000],
-            "source": {"component": COMPONENT},
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        }
-        path = path_of("/api/v1", "events", namespace=namespace)
-        try:
-            await asyncio.to_thread(self.client.request, "POST", path, body=event, as_user=self._user)
-        except ApiError:
-            return
-
-
-def is_owned_by(pod: Json, owner_uid: str) -> bool:
-    """Whether the pod's controller has this UID."""
-    owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
-    return any(owner.get("controller") is True and owner.get("uid") == owner_uid for owner in owners)
+        about = ObjectName(uid, namespace, name)
+        with suppress(KubeError):
+            await asyncio.to_thread(write_event, self.client, about, reason, message, now, "Normal", self._user)

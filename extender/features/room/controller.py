@@ -8,9 +8,9 @@ Rules of this file
 - At most `room_per_hour` evictions in an hour, `MAX_EVICTIONS` of a plan, and `room_cooldown_seconds` between plans.
 - Before each eviction: the pod is what and where the plan says, and every node of the plan is known exactly. If not,
   or if a disruption budget refuses, the plan is abandoned. All pods that were evicted for it run again by then.
-- After an eviction anything unexpected stops the controller until somebody deletes the record: the replacement is on
-  another node, fails, or does not run in time; a kubelet of the plan refuses a pod; the waiting pod does not come; a
-  declared shape has lost a copy.
+- The controller stops, until the record is deleted, if after an eviction the replacement is on another node, fails, or
+  does not run in time; if a kubelet of the plan refuses a pod; if the waiting pod does not come; or if a declared shape
+  has lost a copy.
 - A shape loses a copy if fewer fit in the cluster than before, and fewer than are declared. A plan of which a shape
   would lose one, by replay, is not carried out.
 - A plan of a process that has ended is not continued: no further pod is evicted, and those that were are watched.
@@ -30,10 +30,12 @@ from extender.answers.make_room import EvictedPod
 from extender.answers.question import QuestionError
 from extender.bounded import BoundedMap
 from extender.features.room.cluster import Cluster, PodGoneError
-from extender.features.room.objector import RoomObjector, owner_of
+from extender.features.room.objector import RoomObjector
 from extender.features.room.planner import FoundPlan, RoomPlanner, changed_nodes
 from extender.features.room.record import MovePlan, PodMove, RecordStore, RoomRecord
 from extender.kube.errors import ApiError, KubeError
+from extender.kube.objects import Json, name_of
+from extender.kube.pod_objects import controller_of, is_waiting, node_of
 from extender.kubelet.verdict import Certainty
 from extender.questions.shapes import DeclaredShape
 from extender.runtime.connection import LeaderTask
@@ -54,7 +56,6 @@ UNCLEAR_SECONDS: Final = 10.0
 """An eviction of which no answer came was not carried out if the pod is not terminating after this time."""
 _OWN_LABELS: Final = ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index")
 """Labels that the replacement of a pod may not have."""
-Json = Mapping[str, Any]
 
 
 class AbandonError(Exception):
@@ -109,8 +110,6 @@ class RoomController(LeaderTask):
         if self.record is not None and self.record.plan is not None and node_name in self.record.plan.nodes:
             self.surprise = f"the kubelet of {node_name} refused a pod"
 
-    # What to do next
-
     async def _load(self) -> None:
         self._looks_at = self.wall() + LOOK_SECONDS
         record = await asyncio.to_thread(self._store.load)
@@ -135,8 +134,7 @@ class RoomController(LeaderTask):
                 pod = await self._cluster.pod(namespace, name, uid)
             except PodGoneError:
                 continue
-            is_nominated = (pod.get("status") or {}).get("nominatedNodeName")  # kube-scheduler preempts pods for it
-            if pod["spec"].get("nodeName") or is_nominated or group_of(pod, namespace) is not None:
+            if not is_waiting(pod) or group_of(pod, namespace) is not None:
                 continue
             found = await self.planner.for_pod(pod, self.movable, left)
             await self._begin(record, found, pod, None)
@@ -169,7 +167,7 @@ class RoomController(LeaderTask):
 
     async def _begin(self, record: RoomRecord, found: FoundPlan, pod: Json | None, shape: DeclaredShape | None) -> None:
         """Make the plan, check it, and store it, if one was found."""
-        now, subject = self.wall(), shape.name if shape is not None else _name_of(pod or {})
+        now, subject = self.wall(), shape.name if shape is not None else name_of(pod or {}).path
         self.finding = f"{subject}: {found.why}" if found.why else ""
         if not found.evictions:
             LOG.info("no plan was found for=%r", self.finding)
@@ -210,7 +208,7 @@ class RoomController(LeaderTask):
         metadata, spec = pod["metadata"], pod["spec"]
         if spec.get("nodeName") != evicted.node or metadata.get("deletionTimestamp"):
             raise AbandonError(f"{evicted.pod} is not on {evicted.node} any more")
-        if not owner_of(pod) or not metadata.get("labels"):
+        if not controller_of(pod) or not metadata.get("labels"):
             raise AbandonError(f"{evicted.pod} has no controller that makes it again, or no label")
         if namespace not in self.movable or group_of(pod, namespace) is not None:
             raise AbandonError(f"{evicted.pod} must not be moved")
@@ -237,8 +235,6 @@ class RoomController(LeaderTask):
     def _names(self) -> list[str]:
         return sorted(record.name for record in self.service.known.nodes)
 
-    # Carrying out
-
     async def _advance(self, record: RoomRecord, plan: MovePlan) -> None:
         try:
             if self.surprise:
@@ -262,7 +258,7 @@ class RoomController(LeaderTask):
         if plan.purpose == "pod":
             namespace, _, name = plan.subject.partition("/")
             waiting = await self._cluster.pod(namespace, name, plan.subject_uid)
-            if waiting["spec"].get("nodeName"):
+            if node_of(waiting):
                 raise AbandonError("the waiting pod has found a place")
         self._check_nodes(plan)
         if len(record.evicted_at) >= self.service.settings.room_per_hour or move.namespace not in self.movable:
@@ -342,8 +338,6 @@ class RoomController(LeaderTask):
             return
         await self._end(record, plan, "done", "")
 
-    # Ends
-
     async def _stop(self, record: RoomRecord, plan: MovePlan, why: str) -> None:
         record.stopped = f"plan {plan.id}: {why}"
         LOG.error("making room has stopped plan=%s subject=%s reason=%r", plan.id, plan.subject, why)
@@ -369,17 +363,13 @@ def move_of(evicted: EvictedPod, pod: Json) -> PodMove:
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        owner_uid=owner_of(pod),
+        owner_uid=controller_of(pod),
         source=evicted.node,
         to=evicted.to,
         requests=evicted.requests,
         grace_seconds=int(pod["spec"].get("terminationGracePeriodSeconds") or 0),
         labels={key: value for key, value in metadata["labels"].items() if key not in _OWN_LABELS},
     )
-
-
-def _name_of(pod: Json) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 def in_window(window: str, now: float) -> bool:

@@ -8,9 +8,11 @@ Rules of this file
 - Without a plan filter does not ask.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from extender.features.room.record import MovePlan, PodMove
+from extender.kube.objects import Json
+from extender.kube.pod_objects import controller_of
 from extender.scheduling.objections import FilterCall, Filtered, Objector, avoid
 from extender.scheduling.reasons import RefusalReason
 
@@ -38,19 +40,9 @@ class RoomObjector(Objector):
         return avoid(filtered, kept, RefusalReason.ROOM)
 
 
-def _move_of(plan: MovePlan, document: Any) -> PodMove | None:  # noqa: ANN401 - of any form
+def _move_of(plan: MovePlan, document: Json) -> PodMove | None:
     """The move whose replacement the pod is."""
-    owner = owner_of(document)
+    owner = controller_of(document)
     return next(
         (each for each in plan.moves if each.state in ("evicting", "evicted") and each.owner_uid == owner), None
     )
-
-
-def owner_of(document: Any) -> str:  # noqa: ANN401 - of any form
-    """UID of the pod's controller; empty if it has none."""
-    metadata = document.get("metadata") if isinstance(document, dict) else None
-    owners = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
-    for owner in owners if isinstance(owners, list) else ():
-        if isinstance(owner, dict) and owner.get("controller") is True:
-            return str(owner.get("uid") or "")
-    return ""

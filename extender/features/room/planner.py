@@ -4,7 +4,7 @@ There is no second planner: which pods may be evicted, in which order and to whi
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from extender.answers.capacity import CapacityReply
 from extender.answers.defragment import DefragmentReply
 from extender.answers.make_room import EvictedPod, MakeRoomReply
 from extender.answers.question import Asked, QuestionKind, Questions
+from extender.kube.objects import Json
 from extender.questions.shapes import DeclaredShape
 
 MAX_EVICTIONS: Final = 4
@@ -22,7 +23,6 @@ MAX_EVICTIONS: Final = 4
 MAX_COPIES: Final = 1000
 CALLER: Final = "numa-extender/room"
 R = TypeVar("R")
-Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

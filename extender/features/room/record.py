@@ -3,7 +3,7 @@
 Rules of this file
 - An eviction is written down before it is carried out. A process that finds a plan of another one carries no further
   eviction of it out.
-- A record that somebody else has changed meanwhile is not overwritten: `save` fails, and the record is read again.
+- `save` fails if the stored record has changed since it was read. The controller then reads it again.
 - Bounded: `MAX_HISTORY` ended plans.
 """
 
@@ -118,7 +118,7 @@ class RecordStore:
         return record
 
     def save(self, record: RoomRecord) -> None:
-        """Store it. Raises KubeError, also if somebody else has changed it."""
+        """Store the record. Raises KubeError: also if the stored one has changed since `load`."""
         record.history = record.history[:MAX_HISTORY]
         metadata = {"name": CONFIG_MAP, "namespace": self.namespace, "resourceVersion": record.version}
         document = {

@@ -12,7 +12,7 @@ Rules of this file
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
@@ -204,6 +204,11 @@ class DecisionLog:
             if len(found) >= limit:
                 break
         return found
+
+    def filtered(self, limit: int, since: float) -> Iterator[Call]:
+        """The last filter calls of the last *limit* pods, the newest pod first, without calls before *since*."""
+        calls = (call for each in self.newest(limit) for call in each if call.verb == "filter")
+        return (call for call in calls if call.at >= since)
 
 
 def certainties(call: Call) -> Counter[str]:

@@ -53,6 +53,39 @@ def test_without_the_controller_the_pod_waits_and_with_it_the_pod_runs(server: F
     assert evictions(server) == 1
 
 
+def test_pods_are_moved_as_well_where_refused_pods_are_not_requeued(server: FakeApiServer) -> None:
+    async def story(world: RoomWorld) -> None:
+        await world.until_ended()
+        assert [plan["state"] for plan in world.stored()["history"]] == ["done"]
+
+    play(server, story, wake_up=False)
+
+
+def test_an_event_whose_reply_is_lost_ends_no_plan(server: FakeApiServer) -> None:
+    server.faults.drop(100, "after", verb="create", resource="events")
+
+    async def story(world: RoomWorld) -> None:
+        await world.until_ended()
+        assert [plan["state"] for plan in world.stored()["history"]] == ["done"]
+
+    play(server, story)
+
+
+def test_no_room_is_made_for_a_pod_that_is_being_deleted(server: FakeApiServer) -> None:
+    async def story(world: RoomWorld) -> None:
+        (pod,) = world.pods("large")
+        await world.tick()
+        world.server.pods.patch(pod["metadata"]["name"], {"metadata": {"deletionTimestamp": "2026-09-21T14:13:20Z"}})
+        for _ in range(10):
+            world.clock.now += 1
+            world.observe()
+            await world.controller.step()
+        assert world.stored() == {}
+
+    play(server, story)
+    assert evictions(server) == 0
+
+
 def test_a_dry_run_evicts_nothing_and_records_the_plan(server: FakeApiServer) -> None:
     async def story(world: RoomWorld) -> None:
         await world.tick(20)
