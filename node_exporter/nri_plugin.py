@@ -91,7 +91,8 @@ def read_state_file(root: Path) -> StateFile | None:
     entries = document.get("PolicyJSON")
     text = entries.get("allocations") if isinstance(entries, Mapping) else None
     if text is None:
-        if any(_is_running(record) for record in mapping(document.get("Containers")).values()):
+        records = mapping(document.get("Containers")).values()
+        if any(mapping(mapping(record).get("Ctr")).get("state") in RUNNING for record in records):
             raise ValueError("the plugin has started, and has not yet placed the containers that run")
         return StateFile(())
     if not isinstance(text, str):
@@ -134,10 +135,6 @@ def _grant(id_: str, value: object, pods: Mapping[str, object], containers: Mapp
         memory_types=_memory_types(id_, value),
         memory_bytes=_number(id_, value, "MemSize", 2**62),
     )
-
-
-def _is_running(record: object) -> bool:
-    return mapping(mapping(record).get("Ctr")).get("state") in RUNNING
 
 
 def _requests_cpu(record: Mapping[str, object]) -> bool:

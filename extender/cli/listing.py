@@ -123,7 +123,8 @@ def audit(answer: AuditView) -> RenderableType:
         total[count.result] += count.count
     counts = new_table("kubelet", "policy", "certainty", *(each.replace("_", "\n") for each in Result))
     for kind, counted in rows.items():
-        counts.add_row(*kind, *(_count(each, counted[each]) for each in Result))
+        wrong_here = {each for each in DISAGREEING if counted[each]}
+        counts.add_row(*kind, *(Text(f"{counted[each]:,}", "red" if each in wrong_here else "") for each in Result))
     wrong = new_table("wrong prediction", "predicted, and what the kubelet did")
     for each in answer.recent[:SHOWN_DISAGREEMENTS]:
         result = f"{each.kind.result.replace('_', ' ')}, {each.seconds_ago:.0f} s ago"
@@ -141,10 +142,6 @@ def audit(answer: AuditView) -> RenderableType:
     lines += [f"{n.name}: {n.disagreements} of {n.results} wrong, only scored" for n in answer.nodes if n.distrusted]
     lines += [f"{n.node_name}: left out for {n.seconds_left:.0f} s: {n.reason}" for n in answer.left_out]
     return Group(*([counts] if rows else []), *([wrong] if answer.recent else []), Text("\n".join(lines)))
-
-
-def _count(result: Result, count: int) -> Text:
-    return Text(f"{count:,}", "red" if count and result in DISAGREEING else "")
 
 
 @_shows(

@@ -146,15 +146,11 @@ def _traps(document: Located, config: KubeletConfig) -> Iterator[Finding]:
     yield from _topology(document, config)
     yield from _memory(document, config)
     yield from _reservations(document, config)
-    if _is_on(config, "full-pcpus-only"):
+    if config.cpu_manager_policy_options.get("full-pcpus-only") in _TRUE:
         yield found("full-pcpus-only", document.near("cpuManagerPolicyOptions", "full-pcpus-only"))
     seconds = go_seconds(document.plain("cpuManagerReconcilePeriod"))
     if seconds is not None and seconds > SLOW_RECONCILE_SECONDS:
         yield found("cpu-reconcile-slow", document.near("cpuManagerReconcilePeriod"), seconds=seconds)
-
-
-def _is_on(config: KubeletConfig, option: str) -> bool:
-    return config.cpu_manager_policy_options.get(option) in _TRUE
 
 
 def _topology(document: Located, config: KubeletConfig) -> Iterator[Finding]:

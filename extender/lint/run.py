@@ -49,13 +49,9 @@ def _open(document: Located) -> Iterator[Located]:
                 yield from _open(inner)
 
 
-def _is_checked(kind: str) -> bool:
-    return kind in ("KubeSchedulerConfiguration", "KubeletConfiguration", "Policy", NRI_POLICY, *WORKLOADS)
-
-
 def _lint(document: Located, context: Context) -> Iterator[Finding]:
     kind = document.text("kind")
-    if _is_checked(kind):
+    if kind in ("KubeSchedulerConfiguration", "KubeletConfiguration", "Policy", NRI_POLICY, *WORKLOADS):
         yield from _duplicate_keys(document)
     if kind == "KubeSchedulerConfiguration":
         yield from lint_scheduler(document, context)

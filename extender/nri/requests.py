@@ -160,7 +160,7 @@ def _guaranteed_wish(pod: NriPod, name: str, config: PolicyConfig, millicpu: int
     shared_annotated = shared is not None
     if shared is None:
         shared = bool(config.prefer_shared)
-    priority = _priority(pod, name, config)
+    priority = PRIORITIES.get(pod.effective("prefer-cpu-priority", name) or "", config.default_priority)
     if cores == 0:
         full, isolate = 0, False
     elif cores < 2:
@@ -193,10 +193,6 @@ def _isolation(pod: NriPod, name: str, config: PolicyConfig) -> tuple[bool, bool
 def _is_isolation_strict(pod: NriPod, name: str) -> bool:
     require, prefer = pod.query("require-isolated-cpus", name), pod.query("prefer-isolated-cpus", name)
     return require is not None and (prefer is None or require[1] <= prefer[1])
-
-
-def _priority(pod: NriPod, name: str, config: PolicyConfig) -> int:
-    return PRIORITIES.get(pod.effective("prefer-cpu-priority", name) or "", config.default_priority)
 
 
 def _is_reserved_namespace(namespace: str, config: PolicyConfig, budget: Budget) -> bool:

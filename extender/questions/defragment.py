@@ -79,7 +79,8 @@ class Defragment:
         self._count_all()
         yield self._point(moves, None)
         self.evictions.is_late = lambda: self._late(SEARCH_SHARE)
-        for subject in self._likely_first():
+        # the most free CPUs on one NUMA node first: there the fewest pods have to leave
+        for subject in sorted(self.evictions.subjects, key=_free_cpus, reverse=True):
             if self._late(SEARCH_SHARE) or self.evictions.trials_left <= MAX_TRIALS // 2:
                 break
             self._search(subject)
@@ -113,10 +114,6 @@ class Defragment:
                 self.nodes_left_out, self.evictions.subjects = len(subjects) - done, subjects[:done]
                 return
             self._copies(subject)
-
-    def _likely_first(self) -> list[Subject]:
-        """The nodes with the most free CPUs on one NUMA node first: there the fewest pods have to leave."""
-        return sorted(self.evictions.subjects, key=_free_cpus, reverse=True)
 
     def _late(self, share: float) -> bool:
         is_late = self._spent() > share

@@ -217,7 +217,9 @@ class Evictions:
 
         try:
             if not chains:
-                candidates = [pod for pod in candidates if self._fits_elsewhere(self._pods[pod.uid], subject)]
+                candidates = [
+                    pod for pod in candidates if self._admitting_nodes(self._pods[pod.uid]).keys() - {subject.name}
+                ]
             if not candidates:
                 return None
             self.is_partial = self.is_partial or largest_size(len(candidates)) < min(most, len(candidates))
@@ -271,9 +273,6 @@ class Evictions:
             for own, term in found.get(value, ())
         )
 
-    def _fits_elsewhere(self, pod: NodePod, subject: Subject) -> bool:
-        return bool(self._admitting_nodes(pod).keys() - {subject.name})
-
     def _admitting_nodes(self, pod: NodePod) -> Mapping[str, int]:
         """The nodes that admit a pod of this shape, by the judge, and how good each is for it. May raise, if late."""
         shape = PodShape(pod.workload.copy(FIRST_NUMBER))
@@ -322,9 +321,10 @@ class Evictions:
         """Place the pods on *others*, from which up to *more* pods move as well."""
         nodes = {other.name: other for other in others}
         movable = [running for node in others for running in self.candidates(node)] if more > 0 else []
+        largest_first = sorted(pods, key=lambda pod: (-pod.requests_milli.get("cpu", 0), pod.name))
         for count in range(more + 1):
             for helpers in sorted(combinations(movable, count), key=self.cost):
-                chosen = [*(self._pods[running.uid] for running in helpers), *_largest_first(pods)]
+                chosen = [*(self._pods[running.uid] for running in helpers), *largest_first]
                 if helpers and count_violations([self._running_pod(pod) for pod in chosen], self.allowances):
                     continue
                 for order in islice(permutations(chosen), MAX_ORDERS):
@@ -391,7 +391,3 @@ class Evictions:
 def _domain(node: Subject, key: str) -> str:
     """The value of a topology key on a node; "" if it has none or its labels are not known."""
     return (node.around.labels or {}).get(key, node.name if key == HOST else "")
-
-
-def _largest_first(pods: Sequence[NodePod]) -> list[NodePod]:
-    return sorted(pods, key=lambda pod: (-pod.requests_milli.get("cpu", 0), pod.name))

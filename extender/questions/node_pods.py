@@ -91,11 +91,7 @@ def pods_of(subject: Subject) -> list[NodePod]:
         for uid, state in holding.items()
         if watched is None or uid in names
     ]
-    return sorted(found, key=_start_order)
-
-
-def _start_order(pod: NodePod) -> tuple[bool, int, str, str]:
-    return not pod.is_static, pod.created_at or 0, pod.name, pod.uid
+    return sorted(found, key=lambda pod: (not pod.is_static, pod.created_at or 0, pod.name, pod.uid))
 
 
 def without(subject: Subject, gone: Sequence[NodePod], number: int) -> Subject:

@@ -10,7 +10,7 @@ import yaml
 
 from extender.kubelet.machine import Machine
 from extender.kubelet.sets import format_list, iter_bits
-from extender.kubelet.state import Block, ManagerState
+from extender.kubelet.state import ManagerState
 from extender.samples.nodes import SampleNode
 
 KUBELET_DIR = "var/lib/kubelet"
@@ -69,15 +69,14 @@ def _memory_document(node: SampleNode) -> Mapping[str, Any]:
         for numa in node.state.memory.nodes
     }
     entries = {
-        uid: {name: [_block(block) for block in blocks] for name, blocks in containers.items()}
+        uid: {
+            name: [{"numaAffinity": list(iter_bits(b.mask)), "type": b.type, "size": b.size} for b in blocks]
+            for name, blocks in containers.items()
+        }
         for uid, containers in node.state.memory.entries.items()
     }
     policy = node.kubelet.config.memory_manager_policy
     return {"policyName": policy, "machineState": machine, "entries": entries, "checksum": 0}
-
-
-def _block(block: Block) -> Mapping[str, Any]:
-    return {"numaAffinity": list(iter_bits(block.mask)), "type": block.type, "size": block.size}
 
 
 def _device_document(state: ManagerState) -> Mapping[str, Any]:

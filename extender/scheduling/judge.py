@@ -169,7 +169,8 @@ class _Judge:
         if kubelet.runtime is not None and not budget.is_used_up and nri_pod(request).excess:
             return _unknown(self._policy)
         if is_given_up(first):
-            return _given_up(self._policy, is_late=isinstance(first, Rejected) and first.reason is Reason.REPLAY_TIME)
+            is_late = isinstance(first, Rejected) and first.reason is Reason.REPLAY_TIME
+            return _unknown(self._policy)._replace(trouble=Trouble.TIME if is_late else Trouble.STEPS)
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
         merits = [
             self.strategy(AdmissionOutcome(kubelet=kubelet, before=o.before, after=o.state, admitted=o.verdict))
@@ -289,10 +290,6 @@ def _by_counts(shape: PodShape, counts: Counts, policy: UncertaintyPolicy, *, st
     else:
         refusal = RefusalReason.UNKNOWN if policy.degraded is Action.REFUSE else None
     return Judgement(refusal, Certainty.DEGRADED)
-
-
-def _given_up(policy: UncertaintyPolicy, *, is_late: bool) -> Judgement:
-    return _unknown(policy)._replace(trouble=Trouble.TIME if is_late else Trouble.STEPS)
 
 
 def _unknown(policy: UncertaintyPolicy) -> Judgement:

@@ -79,7 +79,7 @@ class Listener:
                 self._pause(error)
                 return
             connection.settimeout(0)
-            self._welcome(connection, _host(address))
+            self._welcome(connection, str(address[0]) if isinstance(address, tuple) else "")
 
     def _pause(self, error: OSError) -> None:
         """Stop reading for a while. The socket stays readable, so that accepting again at once would be a busy loop."""
@@ -127,7 +127,3 @@ def room_for_files(max_connections: int) -> int:
     room = max(16, (soft - OTHER_FILES) * 16 // 17)
     LOG.warning("the limit on open files reduces max_connections files=%d connections=%d", soft, room)
     return room
-
-
-def _host(address: object) -> str:
-    return str(address[0]) if isinstance(address, tuple) else ""

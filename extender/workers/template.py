@@ -67,23 +67,17 @@ class TemplateProcess:
         Raises:
             WorkerDiedError: the template has ended.
         """
-        sending = self._keep(self._begin(start, worker_end, records, look_up))
-        return await asyncio.shield(sending)
 
-    async def _begin(
-        self,
-        start: Callable[[int], QuestionStart],
-        worker_end: socket.socket,
-        records: Callable[[], Sequence[NodeRecord]],
-        look_up: LookUp,
-    ) -> int:
-        with worker_end:
-            async with self._updating:
-                await self._update(records(), look_up)
-                self._last_number += 1
-                number = self._last_number
-                await self._send(Control.QUESTION, start(number), worker_end.fileno())
-                return number
+        async def begin() -> int:
+            with worker_end:
+                async with self._updating:
+                    await self._update(records(), look_up)
+                    self._last_number += 1
+                    number = self._last_number
+                    await self._send(Control.QUESTION, start(number), worker_end.fileno())
+                    return number
+
+        return await asyncio.shield(self._keep(begin()))
 
     def _keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """A task that only `close` ends."""

@@ -1,7 +1,7 @@
 """Connects the devices of DRA drivers with filter, prioritize, bind and questions."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -16,7 +16,6 @@ from extender.features.claims.objects import ClaimObjects
 from extender.features.claims.questions import QuestionForecast
 from extender.features.claims.ranking import ClaimRanking
 from extender.kube.changes import Batch, Gone
-from extender.questions.node_context import DynamicDevice
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 LOG: Final = logging.getLogger(__name__)
@@ -43,9 +42,10 @@ class ClaimsFeature(ConnectedFeature):
 
     def connect(self, connection: ApiConnection) -> None:
         """Watch them. Questions get the devices of each node."""
-        connection.watch("resource slices", SLICES, partial(self._take, self.objects.set_slice, "slices"))
-        connection.watch("resource claims", CLAIMS, partial(self._take, self.objects.set_claim, "claims"))
-        connection.surroundings.devices_on = self._devices_on
+        objects = self.objects
+        connection.watch("resource slices", SLICES, partial(self._take, objects.set_slice, "slices"))
+        connection.watch("resource claims", CLAIMS, partial(self._take, objects.set_claim, "claims"))
+        connection.surroundings.devices_on = lambda name: objects.devices_on(name) if objects.complete else None
         connection.every(ROOTS_SECONDS, self.read_roots)
         if self.forecasts is not None:
             connection.watch("device classes", CLASSES, partial(self._take, self.objects.set_class, "classes"))
@@ -76,9 +76,6 @@ class ClaimsFeature(ConnectedFeature):
     def _forecast(self) -> QuestionForecast | None:
         known = self.forecasts
         return QuestionForecast.of(self.objects) if known is not None and known.is_complete else None
-
-    def _devices_on(self, node_name: str) -> Sequence[DynamicDevice] | None:
-        return self.objects.devices_on(node_name) if self.objects.complete else None
 
 
 @lru_cache(256)

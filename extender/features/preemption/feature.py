@@ -10,11 +10,10 @@ from extender.api.http.problems import documented
 from extender.api.http.replies import described, json_body
 from extender.api.scheduler import Lap, VerbCall
 from extender.api.service import Service
-from extender.features.preemption.nominated import NOMINATED, NominatedPod, apply_nominated
+from extender.features.preemption.nominated import NOMINATED, apply_nominated
 from extender.features.preemption.nominator import Nominator
 from extender.features.preemption.preempt import Preempt
 from extender.features.preemption.running import BUDGETS, WatchedPods
-from extender.kube.changes import Batch
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.preemption import (
     ExtenderPreemptionArgs,
@@ -57,11 +56,10 @@ class PreemptionFeature(ConnectedFeature):
         """Watch nominated pods and budgets."""
         known, running = self.service.known, WatchedPods(connection.pods_on)
         known.running.on_node, known.running.budgets = running.on_node, running.budgets
-        connection.watch("nominations", NOMINATED, self._take_nominated)
+        connection.watch(
+            "nominations", NOMINATED, lambda batch: apply_nominated(known.pods, batch, self.service.clock())
+        )
         connection.watch("budgets", BUDGETS, running.apply_budgets)
-
-    def _take_nominated(self, batch: Batch[NominatedPod]) -> None:
-        apply_nominated(self.service.known.pods, batch, self.service.clock())
 
     async def _answer(self, body: bytes, _lap: Lap) -> bytes:
         plans = await self.verb.preempt(parse_preemption(body))

@@ -14,11 +14,9 @@ from dataclasses import replace
 from typing import Final
 
 from extender.api.service import Service
-from extender.cluster.node_class import NodeClass
 from extender.features.preemption.nominator import Nominator
 from extender.features.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
-from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import INDIFFERENT, Judgement, PodShape
+from extender.scheduling.judgement import INDIFFERENT, PodShape
 from extender.wire.preemption import PreemptionArgs
 
 LOG: Final = logging.getLogger(__name__)
@@ -45,7 +43,7 @@ class Preempt:
             return {}
         preemptor = Preemptor(shape=PodShape(args.pod), priority=args.priority, may_preempt=args.may_preempt)
         budget = ReplayBudget(
-            self._judge_of(preemptor.shape),
+            self._judge.judge if self._judge.is_aligned(preemptor.shape) else lambda *_: INDIFFERENT,  # as in filter
             preemptor.shape,
             out_of_time=lambda: self._clock() - started > self._seconds,
         )
@@ -57,10 +55,6 @@ class Preempt:
         victims = {name: plan.victims for name, plan in plans.items()}
         self._pods.propose(args.pod.uid, victims, self._clock())
         return plans
-
-    def _judge_of(self, shape: PodShape) -> Judge:
-        """The judge of filter. A pod that no kubelet aligns passes on every node, as in filter."""
-        return self._judge.judge if self._judge.is_aligned(shape) else _indifferent
 
     def _candidates(self, args: PreemptionArgs, now: float) -> dict[str, CandidateNode]:
         """What is known of each candidate and its pods, at one moment."""
@@ -85,10 +79,6 @@ class Preempt:
         vetoes = Counter(answer.value for answer in answers.values() if isinstance(answer, Veto))
         if vetoes:
             LOG.info("preemption vetoed pod=%s/%s nodes=%s", args.pod.namespace, args.pod.name, dict(vetoes))
-
-
-def _indifferent(_shape: PodShape, _node_class: NodeClass) -> Judgement:
-    return INDIFFERENT
 
 
 def _result(answer: Plan | Veto) -> str:
