@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from watchfiles import Change, watch
+from watchfiles import watch
 
 from node_exporter.files import describe, identity
 from node_exporter.nri_plugin import STATE_FILE
@@ -76,7 +76,7 @@ class StateWatcher:
             return
         changes = watch(
             *watched,
-            watch_filter=_is_state_file,
+            watch_filter=lambda _, path: path.rpartition("/")[2] in NAMES,
             debounce=DEBOUNCE_MILLISECONDS,
             step=STEP_MILLISECONDS,
             stop_event=self._stop,
@@ -103,10 +103,6 @@ class StateWatcher:
             except OSError:
                 continue
         return found
-
-
-def _is_state_file(_change: Change, path: str) -> bool:
-    return path.rpartition("/")[2] in NAMES
 
 
 class KubeletWatcher:

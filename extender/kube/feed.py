@@ -92,7 +92,7 @@ class ClusterFeed:
     def apply_pods(self, batch: Batch[PodRecord]) -> None:
         """Apply changes from the watch of pods."""
         now = self._clock()
-        changes = batch.changes if self.pods_complete else sorted(batch.changes, key=_age)
+        changes = batch.changes if self.pods_complete else sorted(batch.changes, key=lambda change: _age(change.value))
         events = [event for change in changes for event in self._events(change, ordered=not batch.listed)]
         self._cluster.apply(*events, now=now)
         self.pods_complete = self.pods_complete or batch.complete
@@ -137,7 +137,7 @@ class ClusterFeed:
             return
         pods = self.pods_on(name) or ()
         events: list[PodEvent] = []
-        for watched in sorted(pods, key=lambda each: _order(each.started_at, each.created_at)):
+        for watched in sorted(pods, key=_age):
             pod = pod_of_watched(watched)
             if watched.mirror:
                 events += [] if pod is None or watched.terminating else [MirrorSeen(name, pod)]
@@ -218,13 +218,9 @@ def _stage(record: PodRecord) -> tuple[bool, ...]:
     return record.finished, record.started_at is not None, record.terminating, bool(record.policy_error), is_unread
 
 
-def _age(change: Change[PodRecord]) -> tuple[float, int]:
-    """Sort key for the first list, which is sorted by name: pods that were started first, the oldest first."""
-    return _order(change.value.started_at, change.value.created_at)
-
-
-def _order(started_at: float | None, created_at: int | None) -> tuple[float, int]:
-    return float("inf") if started_at is None else started_at, created_at or 0
+def _age(pod: PodRecord | WatchedPod) -> tuple[float, int]:
+    """Sort key for lists, which are sorted by name: pods that were started first, the oldest first."""
+    return float("inf") if pod.started_at is None else pod.started_at, pod.created_at or 0
 
 
 def pod_of(record: PodRecord) -> Pod | None:

@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
         self._certificates, self._begin_short = certificates, begin_short
         self._places: Final = ConnectionSlots(settings.max_connections)
         self._handshakes: Handshakes | None = None
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[Any]] = set()
         self._drained_at = float("inf")
         self.tls_port = 0
         """The TLS port. 0 before startup and without TLS."""
@@ -102,14 +102,11 @@ class Server(uvicorn.Server):
             self._metrics.limited.labels("connections").inc()
             connection.close()
             return
-        task = loop.create_task(self._connect(connection, place))
+        task = loop.create_task(loop.connect_accepted_socket(lambda: self._protocol(place), connection))
         self._connecting.add(task)
         task.add_done_callback(partial(self._connected, connection, place))
 
-    async def _connect(self, connection: socket.socket, place: Place) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: self._protocol(place), connection)
-
-    def _connected(self, connection: socket.socket, place: Place, task: asyncio.Task[None]) -> None:
+    def _connected(self, connection: socket.socket, place: Place, task: asyncio.Task[Any]) -> None:
         self._connecting.discard(task)
         if task.cancelled() or task.exception() is not None:  # it has closed, or was closed to make room
             self._places.leave(place)
