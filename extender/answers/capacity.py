@@ -18,6 +18,7 @@ from extender.answers.reading import (
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.verdict import Certainty
 from extender.questions.capacity import Capacity, CapacityLimit, NodeRoom
+from extender.questions.dra import with_served
 from extender.questions.node_context import Subject
 from extender.questions.plan import PlacementPlan, PlannedPod, nowhere
 from extender.replay.alignment import Alignment
@@ -158,7 +159,10 @@ def capacity_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterat
     paths = paths or [f"pods[{i}]" for i in range(len(question.pods))]
     mix = [workload_of(asked, pod, path) for pod, path in zip(question.pods, paths, strict=True)]
     subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
-    yield from counted(Capacity(mix, judge, question.max_copies, question.group), subjects, lines=asked.lines)
+    subjects = with_served(asked.forecast, [each.pod for each in mix], subjects)
+    capacity = Capacity(mix, judge, question.max_copies, question.group)
+    capacity.forecast = asked.forecast
+    yield from counted(capacity, subjects, lines=asked.lines)
 
 
 def counted(capacity: Capacity, subjects: Sequence[Subject], *, lines: bool) -> Iterator[ReplyBody]:
@@ -170,7 +174,8 @@ def counted(capacity: Capacity, subjects: Sequence[Subject], *, lines: bool) -> 
         shown.append(_room(capacity, room))
         if lines:
             yield shown[-1]
-    summary = _summary(capacity, rooms, all_notes(capacity.mix, subjects))
+    notes = all_notes(capacity.mix, subjects, capacity.left_out if capacity.forecast else None)
+    summary = _summary(capacity, rooms, notes)
     yield CapacityEnd(summary=summary) if lines else CapacityReply(summary=summary, nodes=shown)
 
 
@@ -230,7 +235,8 @@ def plan_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[R
     pods = sum(copies for _, copies in entries)
     if pods * len(subjects) > MAX_PLACED:
         raise WireError("pods", f"{pods} pods on {len(subjects)} nodes are too many for one plan; split it")
-    yield from _planned(PlacementPlan(subjects, judge), entries, all_or_nothing=question.all_or_nothing)
+    subjects = with_served(asked.forecast, [workload.pod for workload, _ in entries], subjects)
+    yield from _planned(PlacementPlan(subjects, judge, asked.forecast), entries, all_or_nothing=question.all_or_nothing)
 
 
 def _planned(
@@ -253,14 +259,14 @@ def _planned(
         if placed.alignment is not None:
             alignments[placed.alignment] += 1
         yield placed
-    placed_pods = per_node.total()
+    placed_pods, left_out = per_node.total(), len(plan.claims.left_out) if plan.claims else None
     summary = PlanSummary(
         pods=pods,
         placed=placed_pods,
         unplaced=pods - placed_pods,
         held_back=held_back,
         **alignment_counts(alignments),
-        notes=all_notes((workload for workload, _ in entries), plan.subjects),
+        notes=all_notes([workload for workload, _ in entries], plan.subjects, left_out),
         per_node=dict(per_node),
     )
     yield PlanEnd(summary=summary)

@@ -7,7 +7,7 @@ Rules of this file
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from extender.answers.words import plural
@@ -73,11 +73,12 @@ def node_notes(workload: PodWorkload, kubelet: Kubelet | None, scheduler: Schedu
     return notes
 
 
-def all_notes(workloads: Iterable[PodWorkload], subjects: Sequence[Subject]) -> list[str]:
-    """The notes of a question about several pods and nodes: those of pods once, those of nodes with a count."""
-    asked = list(workloads)
+def all_notes(asked: Sequence[PodWorkload], subjects: Sequence[Subject], left_out: int | None = None) -> list[str]:
+    """Those of pods once, those of nodes with a count. *left_out*: on how many nodes claims are left out; None: all."""
     of_pods = list(dict.fromkeys(note for workload in asked for note in pod_notes(workload)))
-    if any(workload.pod.has_claims for workload in asked):
+    if left_out:
+        of_pods.append(f"claims are left out on {plural(left_out, 'node')}: it is not known which devices they get")
+    elif left_out is None and any(workload.pod.has_claims for workload in asked):
         of_pods.append("claims are left out here: what-if says for one pod which devices it gets, and where they are")
     alike = {_kind_of_notes(workload): workload for workload in asked}
     of_nodes: Counter[str] = Counter()

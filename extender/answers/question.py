@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
-from extender.questions.node_context import ClaimForecast
+from extender.questions.dra import ClaimForecast
 from extender.replay.alignment_demand import Demand
 from extender.replay.pod import Pod
 from extender.scheduling.victims import DisruptionBudget
@@ -54,7 +54,7 @@ class Asked:
     `body` and `media_type` as received, not parsed. `options`: fields of the question from query parameters; they apply
     if the body is a bare manifest, `explain` always. `compact`: nodes with equal answers are grouped. `lines`: one JSON
     document a line, sent as soon as it is known. `past` is set for `QuestionKind.PAST` only. `demands` are those that
-    namespaces state for their pods. `forecast` predicts devices of claims, for `QuestionKind.WHAT_IF` only. `budgets`
+    namespaces state for their pods. `forecast` predicts devices of claims; None: nothing does. `budgets`
     is set for `EVICTING` only; None: budgets are not watched. `spent`: the share of the question's time that has
     passed, from 0 to 1. Long searches end before that share is 1, with what they have found.
     """

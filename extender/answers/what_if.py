@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Annotated, Final
 
 from msgspec import UNSET, UnsetType
@@ -22,8 +21,8 @@ from extender.answers.reading import (
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims
+from extender.questions.dra import with_devices
 from extender.questions.explain import AdmissionStory, explain
-from extender.questions.node_context import ClaimForecast, Subject
 from extender.questions.scheduler_checks import Scheduler
 from extender.questions.what_if import NodeWhatIf, Outcome, what_if
 from extender.replay.pod import Pod
@@ -135,9 +134,7 @@ def what_if_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterato
     question, paths = pods_question_of(asked, WhatIfRequest, "pod", _only_one)
     workload = workload_of(asked, question.pod, *(paths or ["pod"]))
     subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
-    if asked.forecast is not None and (workload.pod.has_claims or workload.pod.wants_devices):
-        subjects = [_with_predicted_devices(asked.forecast, workload.pod, subject) for subject in subjects]
-    answers = what_if(workload, subjects, judge)
+    answers = what_if(workload, with_devices(asked.forecast, workload.pod, subjects), judge)
     stories: dict[str, AdmissionStory] = {}
     left_out = 0
     if question.explain or asked.options.get("explain"):
@@ -153,12 +150,6 @@ def what_if_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterato
         explanations_left_out=left_out,
         groups=_groups(answers) if asked.compact else UNSET,
     )
-
-
-def _with_predicted_devices(forecast: ClaimForecast, pod: Pod, subject: Subject) -> Subject:
-    """The node with the devices that kube-scheduler would allocate to the pod, as far as that is known."""
-    devices = forecast.devices_for(pod, subject.name, subject.around)
-    return subject if devices is None else replace(subject, around=replace(subject.around, devices=devices))
 
 
 def _only_one(pods: Sequence[Manifest]) -> Manifest:

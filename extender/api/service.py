@@ -15,7 +15,8 @@ from extender.api.http.slices import Slices
 from extender.config.settings import Settings
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
-from extender.questions.node_context import NOTHING_KNOWN, ClaimForecast, NodeContext, no_forecast
+from extender.questions.dra import ClaimForecast, no_forecast
+from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.effects import Offload
 from extender.scheduling.objections import Objector

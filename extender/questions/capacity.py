@@ -8,7 +8,7 @@ Rules of this file
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
@@ -17,6 +17,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Certainty, Provider, RecordingTrace, Rejected
+from extender.questions.dra import NO_DEVICES, ClaimForecast, copies_with_devices, less_certain
 from extender.questions.explain import demand_fault, first_fault
 from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import check_node
@@ -39,7 +40,7 @@ class CapacityLimit(ReplyBody):
 
     by: Annotated[
         Literal["topology", "scheduler", "max_copies", "unknown"],
-        about("`topology`: the kubelet's managers. `scheduler`: the node's totals, selectors or taints."),
+        about("`topology`: the kubelet's managers. `scheduler`: the node's totals, selectors, taints or devices."),
     ]
     why: Annotated[str, about("A fixed text, without names and amounts.")]
     detail: Annotated[str, about("One sentence with the amounts.")]
@@ -75,6 +76,7 @@ class _Rest:
 
 
 ENOUGH: Final = CapacityLimit("max_copies", "counting stopped at max_copies", "more may fit")
+_NO_DEVICES: Final = CapacityLimit("scheduler", NO_DEVICES, "no devices are left for the claims of the pod")
 _NOT_KNOWN: Final = CapacityLimit("unknown", RefusalReason.UNKNOWN.text, "not enough is known about the node")
 
 
@@ -86,6 +88,10 @@ class Capacity:
 
     def __init__(self, mix: Sequence[PodWorkload], judge: Judge, max_copies: int, group: int = 1) -> None:
         self.mix: Final = mix
+        self.forecast: ClaimForecast | None = None
+        """Predicts devices of claims; None: claims are left out."""
+        self.left_out = 0
+        """The nodes where they are left out because that is not known."""
         self.group: Final = group
         self._judge: Final = judge
         self._max: Final = max_copies
@@ -127,7 +133,13 @@ class Capacity:
         elif by_totals.copies == 0:
             rest = by_totals
         else:
-            rest, alignments = self._by_topology(kubelet, subject.states, min(by_totals.copies, self._max))
+            most = min(by_totals.copies, self._max)
+            found, has_claims = None, any(shape.pod.has_claims for shape in self._shapes)
+            if self.forecast is not None and (has_claims or subject.around.served):
+                found = self._by_claims(self.forecast, kubelet, subject, most)
+                certainty = less_certain(certainty) if found is None else certainty
+                self.left_out += found is None
+            rest, alignments = found or self._by_topology(kubelet, subject.states, most)
             if by_totals.copies <= rest.copies and by_totals.copies < self._max:
                 rest = by_totals
         return NodeRoom(
@@ -179,6 +191,20 @@ class Capacity:
             rest = self._known[passed] = _Rest(rest.copies + 1, rest.limit, alignment, rest)
         counts = self._counted(rest, min(most, rest.copies))
         return (rest if rest.copies < most else _Rest(most, ENOUGH)), counts
+
+    def _by_claims(
+        self, forecast: ClaimForecast, kubelet: Kubelet, subject: Subject, most: int
+    ) -> tuple[_Rest, Mapping[Alignment, int]] | None:
+        """As `_by_topology`, with the devices of the copies' claims; None: what the first one gets is not known."""
+        states, counts = subject.states, Counter[Alignment]()
+        for number, shape in enumerate(copies_with_devices(forecast, self._shapes, subject, most)):
+            if shape is None:
+                return (_Rest(number, _NOT_KNOWN), counts) if number else None
+            states, found = self._one_more(kubelet, states, shape.request(kubelet.rules), number, shape.pod.demand)
+            if isinstance(found, CapacityLimit):
+                return _Rest(number, found), counts
+            counts[found] += 1
+        return _Rest(counts.total(), ENOUGH if counts.total() == most else _NO_DEVICES), counts
 
     def _counted(self, rest: _Rest, copies: int) -> Mapping[Alignment, int]:
         """The alignments of the first *copies* of *rest*. Equal nodes are counted once."""
@@ -233,11 +259,12 @@ class Capacity:
                 return _Rest(0, CapacityLimit("scheduler", f"kube-scheduler: {failure.check}", failure.detail))
         if around.allocatable_milli is None:
             return _Rest(self._max, ENOUGH)
-        return self._by_amounts(around.allocatable_milli, around.requested_milli or {})
+        return self._by_amounts(around.allocatable_milli, around.requested_milli or {}, around.served)
 
-    def _by_amounts(self, total: Mapping[str, int], requested: Mapping[str, int]) -> _Rest:
+    def _by_amounts(self, total: Mapping[str, int], requested: Mapping[str, int], served: Collection[str]) -> _Rest:
         in_all: dict[str, int] = {}
-        for wanted in self._wanted:
+        each_wanted = [{name: n for name, n in wanted.items() if name not in served} for wanted in self._wanted]
+        for wanted in each_wanted:
             in_all = add(in_all, wanted)
         rounds = min(
             (
@@ -250,7 +277,7 @@ class Capacity:
         rounds = max(0, min(rounds, self._max))
         copies = rounds * len(self.mix)
         used = add(requested, {name: rounds * amount for name, amount in in_all.items()})
-        for wanted in (*self._wanted, *self._wanted):
+        for wanted in (*each_wanted, *each_wanted):
             short = next(shortages(wanted, total, used), None)
             if short is not None:
                 name, amount, left = short

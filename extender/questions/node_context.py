@@ -6,15 +6,14 @@ Rules of this file
 - `Subject.states` are the node's own, with the ids of its own devices. The states of its class differ only in such ids.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.startup import initial_state
 from extender.kubelet.state import Device, ManagerState
-from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.node_totals import node_allocatable
 
@@ -91,7 +90,8 @@ class NodeContext:
     """`allocatable_milli` as `node_totals`; `requested_milli`: what all pods of the node request together.
 
     `pods`: all of them that have not finished. `devices`: those of DRA drivers. `claims`: what a `ClaimForecast` reads
-    of the node. Each is the same object as long as nothing in it changes.
+    of the node. Each is the same object as long as nothing in it changes. `served`: extended resources that claims
+    serve there, so that kube-scheduler does not check the totals.
     """
 
     labels: Mapping[str, str] | None = None
@@ -102,23 +102,12 @@ class NodeContext:
     pods: Sequence[WatchedPod] | None = None
     devices: Sequence[DynamicDevice] | None = None
     claims: object = None
+    served: Collection[str] = ()
 
 
 NOTHING_KNOWN: Final = NodeContext()
 LookUp = Callable[[str], NodeContext]
 """Returns the context of a live node, by name. Cheap: it is called for each node of a question."""
-
-
-class ClaimForecast(Protocol):
-    """Predicts which devices claims get. The nodes are arguments."""
-
-    def devices_for(self, pod: Pod, name: str, around: NodeContext, /) -> Sequence[DynamicDevice] | None:
-        """The devices of a node after kube-scheduler allocated those that the pod's claims lack; None: not known."""
-
-
-def no_forecast() -> ClaimForecast | None:
-    """Nothing is predicted."""
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +133,10 @@ class Subject:
 def empty_node(
     name: str, kubelet: Kubelet, devices: Mapping[str, Mapping[str, Device]], around: NodeContext, number: int = 1
 ) -> Subject:
-    """A node on which nothing runs, with this kubelet and these devices. *number*, from 1: of its class."""
+    """A node on which nothing runs, with this kubelet and these devices. *number*, from 1: of its class.
+
+    What claims get there is not known: slices name the node that *around* is from.
+    """
     state = initial_state(kubelet, devices)
     allocatable = node_allocatable(kubelet, state.devices)
     return Subject(
@@ -152,7 +144,7 @@ def empty_node(
         node_class=NodeClass(id=-number, kubelet=kubelet, possible=PossibleStates((state,))),
         states=(state,),
         hypothetical=True,
-        around=replace(around, allocatable_milli=allocatable, requested_milli={}, pods=()),
+        around=replace(around, allocatable_milli=allocatable, requested_milli={}, pods=(), claims=None),
     )
 
 

@@ -16,6 +16,7 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.admission import start_pod
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Certainty, Provider
+from extender.questions.dra import ClaimForecast, Option, PlannedClaims
 from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import check_node
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
@@ -91,8 +92,10 @@ class _PlannedNode:
 class PlacementPlan:
     """Places pods on a copy of the nodes' states."""
 
-    def __init__(self, subjects: Sequence[Subject], judge: Judge) -> None:
+    def __init__(self, subjects: Sequence[Subject], judge: Judge, forecast: ClaimForecast | None = None) -> None:
         self._judge: Final = judge
+        self.claims: Final = None if forecast is None else PlannedClaims(forecast, judge)
+        self._some_served: Final = any(each.around.served for each in subjects)
         self.subjects: Final = subjects
         self._classes: Final = ClassTable()
         self._nodes: Final = [_PlannedNode(s, s.node_class, s.states) for s in subjects]
@@ -125,27 +128,38 @@ class PlacementPlan:
             return nowhere(number, entry, name, known.reasons)
         shape = PodShape(workload.copy(number))
         judgements = self._judged(shape)
-        scores = self._scores(judgements)
+        options: Iterable[Option] = self._by_class(judgements)
+        reasons, failed = self._reasons(judgements), Counter[str]()
+        if self.claims is not None and (shape.pod.has_claims or self._some_served):
+            options, reasons, failed = self.claims.options(shape, self._nodes, judgements)
+        for position, score, certainty in options:
+            subject = self._nodes[position].subject
+            failure = check_node(subject.name, wanted, workload.rules, subject.around).first_failure
+            if failure is not None:
+                failed[f"kube-scheduler: {failure.check}"] += 1
+                continue
+            admitted, alignment = self._take(position, shape, wanted)
+            return PlannedPod(
+                pod=number,
+                entry=entry,
+                name=name,
+                node=subject.name,
+                score=score,
+                certainty=certainty,
+                **alignment_fields(alignment),
+                containers={} if admitted is None else container_placements(whole_placements(admitted), alignment),
+                nri=[] if admitted is None else placed_by_policy(placed_by(admitted)),
+                reasons=reasons,
+            )
+        return nowhere(number, entry, name, Counter(reasons) + failed)
+
+    def _by_class(self, judgements: Mapping[int, Judgement]) -> Iterator[Option]:
+        """The nodes that pass, the best first."""
+        classes = [each for each in self._groups if judgements[each.id].refusal is None]
+        scores = dict(zip(classes, score_nodes([judgements[each.id] for each in classes]), strict=True))
         ranked = sorted(scores, key=lambda c: (-scores[c], -(judgements[c.id].merit or 0), self._groups[c][0]))
-        for node_class in ranked:
-            for position in self._groups[node_class]:
-                node = self._nodes[position]
-                if check_node(node.subject.name, wanted, workload.rules, node.subject.around).outcome == "fails":
-                    continue
-                admitted, alignment = self._take(position, shape, wanted)
-                return PlannedPod(
-                    pod=number,
-                    entry=entry,
-                    name=name,
-                    node=node.subject.name,
-                    score=scores[node_class],
-                    certainty=judgements[node_class.id].certainty,
-                    **alignment_fields(alignment),
-                    containers={} if admitted is None else container_placements(whole_placements(admitted), alignment),
-                    nri=[] if admitted is None else placed_by_policy(placed_by(admitted)),
-                    reasons=self._reasons(judgements),
-                )
-        return nowhere(number, entry, name, self._all_reasons(judgements, workload, wanted))
+        for each in ranked:
+            yield from ((position, scores[each], judgements[each.id].certainty) for position in self._groups[each])
 
     def _judged(self, shape: PodShape) -> Mapping[int, Judgement]:
         """The judgement of every class that has nodes, by its id."""
@@ -154,12 +168,6 @@ class PlacementPlan:
             if node_class.id not in known:
                 known[node_class.id] = self._judge(shape, node_class)
         return known
-
-    def _scores(self, judgements: Mapping[int, Judgement]) -> dict[NodeClass, int]:
-        """The score of each class that passes."""
-        classes = [each for each in self._groups if judgements[each.id].refusal is None]
-        scores = score_nodes([judgements[each.id] for each in classes])
-        return dict(zip(classes, scores, strict=True))
 
     def _take(
         self, position: int, shape: PodShape, wanted: Mapping[str, int]
@@ -170,6 +178,8 @@ class PlacementPlan:
         """
         node = self._nodes[position]
         kubelet, around = node.subject.kubelet, node.subject.around
+        if self.claims is not None:
+            around = self.claims.after(position, shape.pod, node.subject)
         if around.requested_milli is not None:
             around = replace(around, requested_milli=add(around.requested_milli, wanted))
         node.subject = replace(node.subject, around=around)
@@ -218,17 +228,4 @@ class PlacementPlan:
             judgement = judgements.get(node_class.id)
             if judgement is not None and judgement.refusal is not None:
                 counted[judgement.refusal.text] += len(group)
-        return dict(counted)
-
-    def _all_reasons(
-        self, judgements: Mapping[int, Judgement], workload: PodWorkload, wanted: Mapping[str, int]
-    ) -> dict[str, int]:
-        counted = Counter(self._reasons(judgements))
-        for node_class, group in self._groups.items():
-            if judgements[node_class.id].refusal is not None:
-                continue
-            for position in group:
-                subject = self._nodes[position].subject
-                failure = check_node(subject.name, wanted, workload.rules, subject.around).first_failure
-                counted[f"kube-scheduler: {failure.check if failure is not None else 'other'}"] += 1
         return dict(counted)

@@ -65,6 +65,7 @@ def _resources(wanted: Mapping[str, int], around: NodeContext) -> SchedulerCheck
     total, requested = around.allocatable_milli, around.requested_milli
     if total is None:
         return SchedulerCheck("resources", "not-checked", "the node's totals are unknown")
+    wanted = {name: amount for name, amount in wanted.items() if name not in around.served}
     short = [
         f"{format_milli(name, amount)} {name} wanted, {format_milli(name, max(0, left))} left"
         for name, amount, left in shortages(wanted, total, requested or {})

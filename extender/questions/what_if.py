@@ -20,12 +20,11 @@ from extender.questions.claim_alignment import (
     Places,
     can_be_ranked,
     claim_alignment_of,
-    claimed_of,
     is_certain,
-    may_claim_cpus,
     places_of,
     ranked_by_claims,
 )
+from extender.questions.dra import judged_with_devices
 from extender.questions.explain import demand_fault, first_fault
 from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import Scheduler, check_node
@@ -35,7 +34,6 @@ from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
 from extender.scheduling.node_totals import pod_requests
-from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.scoring import score_nodes
 from extender.wire.workloads import PodWorkload
 
@@ -147,18 +145,14 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
     for subject, judged, replayed, claim_alignment, score in zip(
         subjects, judgements, each_replayed, claim_alignments, scores, strict=True
     ):
-        # a DRA driver may give the pod the CPUs that it demands, instead of the node's kubelet
-        may_claim = may_claim_cpus(workload.pod, subject.around.devices or ())
-        is_claimed = judged.refusal is RefusalReason.DEMAND_NOT_PLACED and may_claim
-        judgement = Judgement(None, Certainty.POSSIBLE) if is_claimed else judged
-        if judgement.refusal is None and workload.pod.demand.is_required:
-            judgement = _with_devices(workload.pod, subject, judgement, judge, by_devices)
+        devices = subject.around.devices or ()
+        judgement = judged_with_devices(workload.pod, subject.node_class, judged, devices, judge, by_devices)
         answers.append(
             NodeWhatIf(
                 subject=subject,
                 verdict=replayed.verdict,
                 admitted_as=replayed.alignment,
-                first_fault="" if is_claimed else replayed.first_fault,
+                first_fault=replayed.first_fault if judgement.refusal is judged.refusal else "",
                 judgement=judgement,
                 scheduler=check_node(subject.name, wanted, workload.rules, subject.around),
                 score=score if judgement.refusal is None else None,
@@ -166,21 +160,6 @@ def what_if(workload: PodWorkload, subjects: Sequence[Subject], judge: Judge) ->
             )
         )
     return answers
-
-
-def _with_devices(
-    pod: Pod, subject: Subject, judgement: Judgement, judge: Judge, known: dict[object, Judgement]
-) -> Judgement:
-    """The judgement with what the pod's claims have on the node, and will get. *known*: as for the same pod."""
-    devices = subject.around.devices or ()
-    claimed = claimed_of(pod, devices)
-    key = subject.node_class, tuple(claimed.items())
-    if claimed and key not in known:
-        known[key] = judge(PodShape(replace(pod, uid=SHAPE_UID, claimed=claimed)), subject.node_class)
-    if not claimed or known[key].refusal is None:
-        return judgement
-    is_predicted = any(each.is_predicted for each in devices)
-    return Judgement(RefusalReason.DEMAND_FORECAST if is_predicted else RefusalReason.DEMAND_CLAIM, judgement.certainty)
 
 
 def _claim_alignment(pod: Pod, subject: Subject, replayed: _Replayed) -> ClaimAlignment | None:

@@ -20,7 +20,6 @@ from extender.answers.question import (
     BusyError,
     DefectError,
     OutOfMemoryError,
-    QuestionKind,
     QuestionTimeoutError,
     WorkerDiedError,
 )
@@ -28,7 +27,8 @@ from extender.answers.snapshot import Snapshot
 from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
-from extender.questions.node_context import ClaimForecast, LookUp, no_forecast
+from extender.questions.dra import ClaimForecast, no_forecast
+from extender.questions.node_context import LookUp
 from extender.replay.alignment_demand import Demand
 from extender.scheduling.judge import Judge
 from extender.scheduling.victims import DisruptionBudget
@@ -108,9 +108,7 @@ class AskedQuestions:
     async def ask(self, asked: Asked, caller: str) -> AsyncGenerator[bytes, None]:
         """The lines of the answer, from a worker process, as soon as each is known."""
         began = time.monotonic()
-        asked = replace(asked, demands=self._demands())
-        if asked.kind is QuestionKind.WHAT_IF:
-            asked = replace(asked, forecast=self._forecast())
+        asked = replace(asked, demands=self._demands(), forecast=self._forecast())
         if asked.kind in EVICTING:
             asked = replace(asked, budgets=self._budgets())
         with self._counted(asked, began):

@@ -44,8 +44,12 @@ class PodAsk(NamedTuple):
 class PodAsks:
     """What a pod asks for on nodes of each kind. `key` as that of `PodAsk`. `claims`: those of the pod's own.
 
-    `depends_on_node`: whether a device plugin may serve what a claim could.
+    `depends_on_node`: whether a device plugin may serve what a claim could. False if it asks for nothing.
     """
+
+    def __bool__(self) -> bool:
+        """Whether it asks for anything."""
+        return bool(self.claims) or self.depends_on_node
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ def asks_of(
     classes: Mapping[str, DeviceClass],
     rules: AllocatorRules,
 ) -> PodAsks | None:
-    """What the pod asks for. None: nothing, or it is not known.
+    """What the pod asks for; None: it is not known.
 
     *claim_of*: returns a claim that exists, by name; *templates*: by name as well.
     """
@@ -115,16 +119,22 @@ def asks_of(
         if claim is None or total > MAX_ASKED:
             return None
         claims.append(claim)
-    standing: dict[str, DeviceClass] = {}
-    if pod.wants_devices and rules.extended_resources:
-        by_resource = classes_by_resource(classes.values())
-        wanted = {name for each in pod.containers for name, milli in each.requests_milli.items() if milli}
-        standing = {name: by_resource[name] for name in sorted(wanted & by_resource.keys())}
-        named = filter(None, (class_of_name(name, classes) for name in wanted))
-        if any(by_resource.get(each.extended_resource, each) is not each for each in named):
-            return None  # kube-scheduler may not know that the class stands for it
-    to_allocate = [each for each in claims if each.allocated is None]
-    return PodAsks(pod, to_allocate, standing, classes) if to_allocate or standing else None
+    standing = standing_for(pod, classes, rules)
+    return None if standing is None else PodAsks(pod, [c for c in claims if c.allocated is None], standing, classes)
+
+
+def standing_for(
+    pod: Pod, classes: Mapping[str, DeviceClass], rules: AllocatorRules
+) -> Mapping[str, DeviceClass] | None:
+    """The classes that stand for extended resources of the pod, by resource; None: it is not known."""
+    if not pod.wants_devices or not rules.extended_resources:
+        return {}
+    by_resource = classes_by_resource(classes.values())
+    wanted = {name for each in pod.containers for name, milli in each.requests_milli.items() if milli}
+    named = filter(None, (class_of_name(name, classes) for name in wanted))
+    if any(by_resource.get(each.extended_resource, each) is not each for each in named):
+        return None  # kube-scheduler may not know that the class stands for it
+    return {name: by_resource[name] for name in sorted(wanted & by_resource.keys())}
 
 
 def search(

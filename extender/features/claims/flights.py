@@ -8,13 +8,15 @@ Rules of this file
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from extender.bounded import BoundedMap
-from extender.features.claims.asks import PodAsk, PodAsks
 from extender.features.claims.objects import ClaimObjects
-from extender.features.claims.outcomes import Answer, Given, ids_of
+from extender.features.claims.outcomes import Given, ids_of
 from extender.replay.pod import Pod
+
+if TYPE_CHECKING:  # `forecast` imports this file
+    from extender.features.claims.forecast import CallForecast
 
 LOG: Final = logging.getLogger(__name__)
 MAX_NEAR: Final = 64
@@ -27,30 +29,6 @@ MAX_WRONG: Final = 2
 """Filter refuses no node for a prediction while more than `MAX_WRONG` of the `LAST` ones were wrong."""
 
 
-class FlightForecast(Protocol):
-    """A call about the pod."""
-
-    @property
-    def asks(self) -> PodAsks:
-        """What the pod asks for."""
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether nothing was in flight."""
-
-    def predicted(self, name: str, /) -> Answer:
-        """What it gets on the node."""
-
-    def asked_on(self, name: str, /) -> PodAsk | None:
-        """What it asks for there; None: not known."""
-
-    def is_open(self, name: str, /) -> bool:
-        """Whether something else can be in flight on the node than what was counted."""
-
-    def finish(self) -> None:
-        """Nothing is asked about further nodes."""
-
-
 class Flight(NamedTuple):
     """A pod whose claims are not written yet. `nodes`: where it can be; `at`: seconds; `call`: the last one about it.
 
@@ -60,7 +38,7 @@ class Flight(NamedTuple):
     seen: Sequence[str]
     nodes: frozenset[str]
     at: float
-    call: FlightForecast
+    call: "CallForecast"
     bound_to: str = ""
 
 
@@ -93,7 +71,7 @@ class Flights:
         flight = self._flights.get(uid)
         return None if flight is None else flight.at
 
-    def passed(self, pod: Pod, call: FlightForecast, nodes: Iterable[str]) -> None:
+    def passed(self, pod: Pod, call: "CallForecast", nodes: Iterable[str]) -> None:
         """kube-scheduler may allocate devices to the pod on one of *nodes*."""
         call.finish()
         seen = [each.name for each in call.asks.claims if self._objects.claim(each.name) is not None]
@@ -113,7 +91,7 @@ class Flights:
         left, self._left = self._left, set()
         return left
 
-    def ranked(self, pod: Pod, call: FlightForecast) -> None:
+    def ranked(self, pod: Pod, call: "CallForecast") -> None:
         """*call* is the last one about the pod."""
         call.finish()
         flight = self._flights.get(pod.uid)

@@ -22,7 +22,7 @@ from extender.bounded import BoundedMap
 from extender.dra.objects import DraNode, ResourceClaim
 from extender.dra.replay import UNKNOWN
 from extender.features.claims.asks import PodAsk, PodAsks, asks_of, digest, search
-from extender.features.claims.flights import MAX_NEAR, FlightForecast, Flights
+from extender.features.claims.flights import MAX_NEAR, Flights
 from extender.features.claims.objects import ClaimObjects, Version
 from extender.features.claims.outcomes import (
     Answer,
@@ -110,7 +110,7 @@ class Forecasts:
         """
         objects = self.objects
         asks = asks_of(pod, objects.readable, objects.templates, objects.classes, objects.rules)
-        if asks is None or not self.is_complete:
+        if not asks or not self.is_complete:
             return None
         filtered_at = self.flights.filtered_at(pod.uid) if was_filtered else None
         filtered_at = objects.clock() if filtered_at is None else filtered_at
@@ -145,7 +145,7 @@ class Other(NamedTuple):
     """What may be held on each of *nodes*: what was predicted in a call, or else *devices*."""
 
     nodes: Collection[str]
-    call: FlightForecast | None
+    call: "CallForecast | None"
     devices: Case = ()
 
     def cases_on(self, node_name: str) -> Sequence[Case] | None:

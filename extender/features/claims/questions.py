@@ -1,17 +1,25 @@
-"""Predictions for questions, which worker processes answer: from what the event loop sends them, without other pods."""
+"""Predictions for questions, which worker processes answer: from what the event loop sends them, without other pods.
+
+Pods of one question take devices one after another: each changes the `NodeContext` that the next one gets.
+"""
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
-from extender.dra.objects import DeviceClass, DraNode, ResourceClaim
+from extender.dra.objects import AllocatedDevice, DeviceClass, DraNode, ResourceClaim
 from extender.dra.pools import SliceIndex
 from extender.dra.rules import AllocatorRules
-from extender.features.claims.asks import asks_of, search
+from extender.features.claims.asks import asks_of, search, standing_for
 from extender.features.claims.objects import ClaimObjects, NodeClaims
 from extender.features.claims.outcomes import answer_of, devices_with
+from extender.questions.dra import Taken
 from extender.questions.node_context import DynamicDevice, NodeContext
 from extender.replay.pod import Pod
+
+_MADE: Final = "+"
+"""Before the names of claims that a question has made: no object has such a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,12 @@ class QuestionForecast:
         """The classes, claims and templates as of now."""
         return cls(objects.rules, dict(objects.classes), objects.pending(), dict(objects.templates))
 
-    def devices_for(self, pod: Pod, name: str, around: NodeContext) -> Sequence[DynamicDevice] | None:
+    def served(self, pod: Pod, around: NodeContext) -> Collection[str]:
+        """See `ClaimForecast`."""
+        standing = standing_for(pod, self.classes, self.rules) or {}
+        return frozenset(name for name in standing if not (around.allocatable_milli or {}).get(name))
+
+    def take(self, pod: Pod, name: str, around: NodeContext) -> Taken | None:
         """See `ClaimForecast`."""
         here = around.claims
         if around.devices is None or not isinstance(here, NodeClaims):
@@ -38,6 +51,30 @@ class QuestionForecast:
         ask = None if asks is None else asks.on(around.allocatable_milli)
         if ask is None:
             return None
+        if not ask.claims:
+            return Taken(around.devices, around)
         index = SliceIndex(here.slices, self.rules)
         answer = answer_of(search(ask, DraNode(name, {}), index, self.classes, here.holders, self.rules))
-        return devices_with(around.devices, ask.claims, answer[0]) if answer and len(answer) == 1 else None
+        if not answer:
+            return None if answer is None else Taken(around.devices, None)
+        devices = devices_with(around.devices, ask.claims, answer[0])
+        if len(answer) > 1 or devices is None:
+            return None
+        return Taken(devices, self._after(around, here, devices, zip(ask.claims, answer[0], strict=True)))
+
+    def _after(
+        self,
+        around: NodeContext,
+        here: NodeClaims,
+        devices: Sequence[DynamicDevice],
+        given: Iterable[tuple[ResourceClaim, Sequence[AllocatedDevice]]],
+    ) -> NodeContext:
+        """The node for the next pod. A claim that does not exist gets a name of its own: the next pod has another."""
+        number = len(here.holders)
+
+        def named(claim: str) -> str:
+            return claim if not claim or claim in self.claims or claim.startswith(_MADE) else f"{_MADE}{number}{claim}"
+
+        new = [each._replace(name=named(each.name), allocated=tuple(found)) for each, found in given]
+        renamed = [each._replace(claim=named(each.claim)) if each.is_predicted else each for each in devices]
+        return replace(around, devices=renamed, claims=here._replace(holders=(*here.holders, *new)))

@@ -14,17 +14,15 @@ from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
 from extender.features.claims.forecast import CallForecast, Forecasts, NodeJudge, SearchLimits
 from extender.features.claims.objects import ClaimObjects
-from extender.kubelet.admission import MAX_OUTCOMES
 from extender.kubelet.budget import Budget
 from extender.questions.claim_alignment import (
     ClaimAlignment,
     Places,
     can_be_ranked,
     claim_alignment_of,
-    is_certain,
-    places_of,
     ranked_by_claims,
 )
+from extender.questions.dra import places_on
 from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, LookUp
 from extender.replay.pod import Pod
 from extender.scheduling.cache import NodeAnswers, ShapeJudgements
@@ -119,7 +117,7 @@ def _alignments_of(
     missing = [node_class for node_class in dict.fromkeys(classes) if node_class.id not in known]
     new: dict[int, Places] = {}
     for node_class in islice(missing, MAX_RANKED):
-        places = _places(shape, node_class, Budget(SHARES[1], limits.out_of_time))
+        places = places_on(shape, node_class, Budget(SHARES[1], limits.out_of_time))
         if limits.out_of_time():
             break
         new[node_class.id] = places
@@ -142,11 +140,3 @@ def _one_of(alignments: Sequence[Sequence[ClaimAlignment]]) -> ClaimAlignment | 
     """The only one. None: there is none."""
     found = {*chain.from_iterable(alignments)}
     return found.pop() if len(found) == 1 else ClaimAlignment.UNKNOWN if found else None
-
-
-def _places(shape: PodShape, node_class: NodeClass, budget: Budget) -> Places:
-    kubelet = node_class.kubelet
-    if kubelet is None or not is_certain(node_class):
-        return ()
-    request = shape.request(kubelet.rules)
-    return places_of(kubelet, node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget))

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
+import orjson
 import pytest
 
 from extender.api.service import Service
@@ -90,6 +92,11 @@ def devices_of(service: Service) -> ClaimObjects:
 def until_allocated(service: Service, claim: str = "gpu", *, node: str = "node-a") -> None:
     """Until the watch has brought the devices of the claim."""
     until(lambda: devices_of(service).devices_of(f"default/{claim}", node) is not None)
+
+
+def has_totals(service: Service, node_name: str) -> bool:
+    """Whether the watch has brought the allocatable amounts of the node."""
+    return bool(service.surroundings(node_name).allocatable_milli)
 
 
 def has_pods(service: Service, node_name: str, number: int) -> bool:
@@ -647,13 +654,9 @@ def test_devices_for_an_extended_resource_are_predicted(tmp_path: Path) -> None:
         pod["spec"]["containers"].pop(0)
         forecasts_of(service)
 
-        def allocatable(name: str, **more: str) -> None:
-            """What the Node says."""
-            server.nodes.patch(name, {"status": {"allocatable": {"cpu": "64", **more}}})
-            until(lambda: (service.surroundings(name).allocatable_milli or {}).get("cpu") == 64_000)
-
         for name in ("node-a", "node-b"):
-            allocatable(name)
+            server.nodes.patch(name, {"status": {"allocatable": {"cpu": "64"}}})
+            until(partial(has_totals, service, name))
         reply = client.filter(pod, "node-a", "node-b")
         assert refusals(reply) == {"node-a": WOULD_BE_ELSEWHERE}
         answers = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a", "node-b"]})[1]["nodes"]
@@ -720,8 +723,103 @@ def test_an_event_and_the_audit_say_what_is_allocated(tmp_path: Path) -> None:
         assert client.call("GET", "/v1/audit")[1]["allocations"] == {"agrees": 1, "differs": 0, "not_known": 0}
 
 
+def plan(client: Client, pod: Json, copies: int) -> list[Json]:
+    """The lines of the reply: one for each pod, and the summary."""
+    reply = httpx.post(f"{client.url}/v1/plan", json={"pods": [{"pod": pod, "copies": copies}]})
+    return [orjson.loads(line) for line in reply.raise_for_status().text.splitlines()]
+
+
+def capacity(client: Client, pod: Json, **more: Any) -> Json:
+    """The reply."""
+    return dict(client.call("POST", "/v1/capacity", {"pods": [pod], **more})[1])
+
+
+LEFT_OUT = "claims are left out here: what-if says for one pod which devices it gets, and where they are"
+
+
 def test_capacity_says_that_claims_are_left_out(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a", **ON) as (_server, _service, client):
         client.report(report_of(sample("node-a")))
-        left_out = "claims are left out here: what-if says for one pod which devices it gets, and where they are"
-        assert left_out in client.call("POST", "/v1/capacity", {"pods": [claiming()]})[1]["summary"]["notes"]
+        assert LEFT_OUT in capacity(client, claiming())["summary"]["notes"]
+
+
+def from_template(service: Service, server: FakeApiServer, *, demand: str = "single-numa-node") -> Json:
+    """A pod whose claim is to be made from a template that is known."""
+    claimed_gpu(server)
+    a_template(server)
+    forecasts = forecasts_of(service)
+    until(lambda: "default/gpus" in forecasts.objects.templates)
+    pod = claiming(demand=demand)
+    del pod["status"]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("demand", "copies", "why"),
+    [("none", [2, 2], "kube-scheduler: claims"), ("single-numa-node", [0, 1], "the pod demands one NUMA node")],
+)
+def test_capacity_counts_devices(tmp_path: Path, demand: str, copies: list[int], why: str) -> None:
+    """On node-a the first device is elsewhere. On node-b the second one is: so a second copy breaks its demand."""
+    with two_nodes(tmp_path) as (server, service, client):
+        reply = capacity(client, from_template(service, server, demand=demand))
+        assert [each["copies"] for each in reply["nodes"]] == copies
+        assert all(each["limited_by"]["why"].startswith(why) for each in reply["nodes"]), reply["nodes"]
+        assert {each["certainty"] for each in reply["nodes"]} == {"exact"}
+        assert not [note for note in reply["summary"]["notes"] if "left out" in note]
+
+
+def test_capacity_counts_devices_for_an_extended_resource(tmp_path: Path) -> None:
+    """kube-scheduler does not check the totals of a resource that claims serve. What-if says so as well."""
+    with two_nodes(tmp_path) as (server, service, client):
+        server.classes.create({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "dra.example.com/gpu"}})
+        for name in ("node-a", "node-b"):
+            server.nodes.patch(name, {"status": {"allocatable": {"cpu": "64", "memory": "100Gi"}}})
+            until(partial(has_totals, service, name))
+        pod = extended()
+        pod["metadata"]["annotations"] = {}
+        forecasts_of(service)
+        reply = capacity(client, pod, nodes=["node-a", "node-b"])
+        assert [(each["copies"], each["limited_by"]["why"]) for each in reply["nodes"]] == 2 * [
+            (2, "kube-scheduler: claims")
+        ]
+        answers = client.call("POST", "/v1/what-if", {"pod": pod, "nodes": ["node-a", "node-b"]})[1]["nodes"]
+        assert [each["outcome"] for each in answers] == ["fits", "fits"]
+
+
+def test_claims_are_left_out_where_devices_are_not_local_to_one_node(tmp_path: Path) -> None:
+    with two_nodes(tmp_path) as (server, service, client):
+        pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "other.example.com", "allNodes": True, "pool": pool, "devices": [{"name": "any"}]}
+        server.slices.create({"metadata": {"name": "all"}, "spec": spec})
+        until(lambda: bool(devices_of(service).devices_on("")))
+        pod = from_template(service, server, demand="none")
+        reply = capacity(client, pod)
+        note = "claims are left out on 2 nodes: it is not known which devices they get"
+        assert note in reply["summary"]["notes"]
+        assert {each["certainty"] for each in reply["nodes"]} == {"possible"}
+        assert note in plan(client, pod, 1)[-1]["summary"]["notes"]
+
+
+def test_claims_are_left_out_on_copies_of_nodes(tmp_path: Path) -> None:
+    """The slices name the node that is copied."""
+    with two_nodes(tmp_path) as (server, service, client):
+        pod = from_template(service, server, demand="none")
+        reply = capacity(client, pod, hypothetical=[{"copy_of": "node-a"}])
+        assert "claims are left out on 1 node: it is not known which devices they get" in reply["summary"]["notes"]
+        assert reply["nodes"][0]["copies"] > 2
+
+
+def test_a_plan_places_pods_by_their_devices(tmp_path: Path) -> None:
+    """The first one goes where its device is beside its CPUs. With a demand no further one does."""
+    with two_nodes(tmp_path) as (server, service, client):
+        pod = from_template(service, server, demand="none")
+        placed = plan(client, pod, 5)
+        nodes = [each["node"] for each in placed[:-1]]
+        assert nodes[0] == "node-b"
+        assert sorted(nodes[1:4]) == ["node-a", "node-a", "node-b"]
+        assert (nodes[4], placed[4]["reasons"]) == (None, {"kube-scheduler: claims": 2})
+
+        pod["metadata"]["annotations"] = {"numa-extender.io/alignment": "single-numa-node"}
+        placed = plan(client, pod, 2)
+        assert [each["node"] for each in placed[:-1]] == ["node-b", None]
+        assert placed[1]["reasons"] == {WOULD_BE_ELSEWHERE: 2}

@@ -420,10 +420,10 @@ def test_a_worker_process_predicts_the_same() -> None:
         call = forecasts.call(pod)
         assert call is not None
         (answer,) = possible(call, DraNode("node-a", {}))
-        devices = sent[0].devices_for(pod, "node-a", around)
-        taken = None if devices is None else [each.key for each in devices if each.is_predicted]
-        assert taken == (answer[0][0] if answer else None)
-        number += taken is not None
+        taken = sent[0].take(pod, "node-a", around)
+        found = None if taken is None else [each.key for each in taken.devices if each.is_predicted]
+        assert found == (answer[0][0] if answer else None)
+        number += found is not None
     assert number > 1
     everywhere = {**document, "metadata": {"name": "all"}, "spec": {**document["spec"], "allNodes": True}}
     del everywhere["spec"]["nodeName"]
@@ -441,7 +441,7 @@ def test_claims_for_extended_resources_are_those_that_the_real_plugin_makes() ->
         assert isinstance(case, ExtendedCase)
         pod, classes = pod_from_json(document["pod"]), {each.name: each for each in case.classes}
         asks = asks_of(pod, lambda _: None, {}, classes, rules_for(VERSION))
-        ask = None if asks is None else asks.on({name: 1000 * amount for name, amount in case.allocatable.items()})
+        ask = asks.on({name: 1000 * amount for name, amount in case.allocatable.items()}) if asks else None
         requests = [] if ask is None else [each.options[0] for claim in ask.claims for each in claim.requests]
         made = [{"name": each.name, "class": each.class_name, "count": each.number} for each in requests]
         expected = [
@@ -458,8 +458,10 @@ def test_claims_for_extended_resources_are_those_that_the_real_plugin_makes() ->
 def test_before_1_36_no_claim_is_made_for_extended_resources() -> None:
     gpu = DeviceClass("gpu", extended_resource=WANTED)
     pod = pod_from_json(pod_of(2, "1Gi", devices={WANTED: 1}))
-    assert asks_of(pod, lambda _: None, {}, {"gpu": gpu}, rules_for("1.36.0")) is not None
-    assert asks_of(pod, lambda _: None, {}, {"gpu": gpu}, rules_for("1.35.6")) is None
+    for version, is_made in (("1.36.0", True), ("1.35.6", False)):
+        asks = asks_of(pod, lambda _: None, {}, {"gpu": gpu}, rules_for(version))
+        assert asks is not None
+        assert bool(asks) is is_made
 
 
 def test_an_extended_resource_is_predicted_until_its_claim_is_written() -> None:
@@ -548,9 +550,48 @@ def test_a_worker_predicts_claims_from_templates_and_for_extended_resources() ->
     document["spec"]["resourceClaims"] = [{"name": "own", "resourceClaimTemplateName": "t"}]
     sent = pickle.loads(pickle.dumps((QuestionForecast.of(forecasts.objects), forecasts.objects.claims_on("node-a"))))
     around = NodeContext(devices=forecasts.objects.devices_on("node-a"), claims=sent[1], allocatable_milli={})
-    devices = sent[0].devices_for(pod_from_json(document), "node-a", around)
-    taken = {each.name: each.claim for each in devices or () if each.is_predicted}
-    assert taken == {"gpu-0": "default/t/own", "gpu-1": for_extended(0)}
+    taken = sent[0].take(pod_from_json(document), "node-a", around)
+    found = {each.name: each.claim for each in (taken.devices if taken else ()) if each.is_predicted}
+    assert found == {"gpu-0": "default/t/own", "gpu-1": for_extended(0)}
+
+
+def test_pods_of_a_question_get_the_devices_that_they_would_get_one_after_another() -> None:
+    """As if each claim were written before the next pod comes. The last pods get none."""
+    gpu = {"metadata": {"name": "gpu"}, "spec": {}}
+    for seed in range(20):
+        shapes = Random(seed).choices(range(len(SHAPES)), k=8)
+        forecasts, _, _ = forecasts_with(slice_of("node-a", Random(seed)), gpu)
+        objects = forecasts.objects
+        for shape in range(len(SHAPES)):
+            template = {
+                "metadata": {"name": f"t-{shape}", "namespace": "n"},
+                "spec": {"spec": claim_of("", shape)["spec"]},
+            }
+            objects.set_template(*decode_template(template) or ("", None))
+        around, question = NodeContext(claims=objects.claims_on("node-a")), QuestionForecast.of(objects)
+        around, outcomes = replace(around, devices=objects.devices_on("node-a")), set[bool]()
+        for number, shape in enumerate(shapes):
+            put(objects, claim_of(f"c-{number}", shape))
+            _, call = one_claim(forecasts, f"c-{number}")
+            (answer,) = possible(call, DraNode("node-a", {}))
+            pod = Pod(uid="u", name="p", namespace="n", containers=(), claims=("n/p/own",), templates=(f"n/t-{shape}",))
+            taken = question.take(pod, "node-a", around)
+            assert (taken is None) == (answer is None)
+            if taken is None or answer is None:
+                break
+            outcomes.add(bool(answer))
+            here = [each.key for each in taken.devices if each.claim == "n/p/own"]
+            assert sorted(here) == sorted(answer[0][0] if answer else [])
+            if taken.around is None:
+                assert answer == []
+                continue
+            around = taken.around
+            results = [{"driver": a, "pool": b, "device": c} for a, b, c in answer[0][0]]
+            put(objects, claim_of(f"c-{number}", shape, {"devices": {"results": results}}))
+            assert {d.key for d in around.devices or () if not d.claim} == {
+                d.key for d in objects.devices_on("node-a") if not d.claim
+            }
+        assert outcomes == {True, False}
 
 
 def test_a_claim_that_the_pod_does_not_need_is_left_out() -> None:
