@@ -13,6 +13,7 @@ from extender.lint.documents import Located
 CLAIM_KINDS: Final = ("ResourceClaim", "ResourceClaimTemplate")
 _LISTS: Final = ("ints", "bools", "strings", "versions")
 _NUMA: Final = ("numaNode", "numaNodeID", "numa")
+_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 _CPU_DRIVER: Final = "dra.cpu"
 _SECOND_SOCKET: Final = "cpudevsocket001"
 
@@ -36,7 +37,7 @@ def _lint_slice(document: Located) -> Iterator[Finding]:
     for device, name, value in lists:
         yield found("dra-list-attribute", value, device=device.text("name"), name=name)
         break  # one finding a slice
-    if devices and not any(name.rpartition("/")[2] in _NUMA for _, name, _ in attributes):
+    if devices and not any(name == _ROOT or name.rpartition("/")[2] in _NUMA for _, name, _ in attributes):
         yield found("dra-no-numa-node", document.near("spec", "devices"), driver=driver)
     for device in devices if driver == _CPU_DRIVER else ():
         if device.text("name") == _SECOND_SOCKET:

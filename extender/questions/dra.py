@@ -41,7 +41,7 @@ NO_DEVICES: Final = "kube-scheduler: claims"
 """Why a node is not chosen: no devices are left for the pod's claims."""
 
 
-class Taken(NamedTuple):
+class TakenDevices(NamedTuple):
     """What one more pod gets on a node. `devices`: all of the node, the pod's under the names of its claims.
 
     `around`: the node afterwards; None: kube-scheduler allocates nothing there, and refuses the node.
@@ -54,7 +54,7 @@ class Taken(NamedTuple):
 class ClaimForecast(Protocol):
     """Predicts which devices claims get. The nodes are arguments."""
 
-    def take(self, pod: Pod, name: str, around: NodeContext, /) -> Taken | None:
+    def take(self, pod: Pod, name: str, around: NodeContext, /) -> TakenDevices | None:
         """What a new copy of the pod gets on the node; None: not known."""
 
     def served(self, pod: Pod, around: NodeContext, /) -> Collection[str]:
@@ -147,7 +147,7 @@ Option: TypeAlias = tuple[int, int, Certainty]
 """A node that passes: its position, its score, and how certain that is."""
 
 
-class PlannedNode(Protocol):
+class NodeInPlan(Protocol):
     """A node with the pods placed so far."""
 
     subject: Subject
@@ -161,12 +161,12 @@ class PlannedClaims:
     forecast: ClaimForecast
     judge: Judge
     left_out: set[int] = field(default_factory=set)
-    _taken: dict[int, dict[object, Taken | None]] = field(default_factory=dict)
+    _taken: dict[int, dict[object, TakenDevices | None]] = field(default_factory=dict)
     """By position and shape, until the node has another pod."""
     _known: dict[object, tuple[dict[object, Judgement], dict[int, Places]]] = field(default_factory=dict)
     """Of each shape: judgements with devices, and placements by class."""
 
-    def take(self, position: int, pod: Pod, subject: Subject) -> Taken | None:
+    def take(self, position: int, pod: Pod, subject: Subject) -> TakenDevices | None:
         """What the pod gets on the node at a position; None: not known."""
         known, key = self._taken.setdefault(position, {}), (pod.whole_shape, pod.claims)
         if key not in known:
@@ -181,7 +181,7 @@ class PlannedClaims:
         return subject.around if taken is None or taken.around is None else taken.around
 
     def options(
-        self, shape: PodShape, nodes: Sequence[PlannedNode], judgements: Mapping[int, Judgement]
+        self, shape: PodShape, nodes: Sequence[NodeInPlan], judgements: Mapping[int, Judgement]
     ) -> tuple[Sequence[Option], dict[str, int], Counter[str]]:
         """The nodes that pass, the best first; how many refuse by which reason; and for how many devices are missing.
 

@@ -39,6 +39,10 @@ DEVICES = {
             a_slice({"name": "gpu-0", "attributes": {"pcieRoot": {"string": "p"}}}),
             a_slice({"name": "gpu-0", "attributes": {"dra.net/numaNode": {"int": 1}}}),
         ),
+        case(
+            a_slice({"name": "gpu-0", "attributes": {"x/pcieRoot": {"string": "p"}}}),
+            a_slice({"name": "gpu-0", "attributes": {"resource.kubernetes.io/pcieRoot": {"string": "p"}}}),
+        ),
     ],
     "dra-slice-count": [
         Case((a_slice(device()), a_slice(device("b"), count=3)), (a_slice(device()), a_slice(device("b"))))

@@ -14,7 +14,7 @@ from extender.dra.rules import AllocatorRules
 from extender.features.claims.asks import asks_of, search, standing_for
 from extender.features.claims.objects import ClaimObjects, NodeClaims
 from extender.features.claims.outcomes import answer_of, devices_with
-from extender.questions.dra import Taken
+from extender.questions.dra import TakenDevices
 from extender.questions.node_context import DynamicDevice, NodeContext
 from extender.replay.pod import Pod
 
@@ -41,7 +41,7 @@ class QuestionForecast:
         standing = standing_for(pod, self.classes, self.rules) or {}
         return frozenset(name for name in standing if not (around.allocatable_milli or {}).get(name))
 
-    def take(self, pod: Pod, name: str, around: NodeContext) -> Taken | None:
+    def take(self, pod: Pod, name: str, around: NodeContext) -> TakenDevices | None:
         """See `ClaimForecast`."""
         here = around.claims
         if around.devices is None or not isinstance(here, NodeClaims):
@@ -52,15 +52,15 @@ class QuestionForecast:
         if ask is None:
             return None
         if not ask.claims:
-            return Taken(around.devices, around)
+            return TakenDevices(around.devices, around)
         index = SliceIndex(here.slices, self.rules)
         answer = answer_of(search(ask, DraNode(name, {}), index, self.classes, here.holders, self.rules))
         if not answer:
-            return None if answer is None else Taken(around.devices, None)
+            return None if answer is None else TakenDevices(around.devices, None)
         devices = devices_with(around.devices, ask.claims, answer[0])
         if len(answer) > 1 or devices is None:
             return None
-        return Taken(devices, self._after(around, here, devices, zip(ask.claims, answer[0], strict=True)))
+        return TakenDevices(devices, self._after(around, here, devices, zip(ask.claims, answer[0], strict=True)))
 
     def _after(
         self,
