@@ -45,7 +45,7 @@ from extender.scheduling.bind import Bind, BindSettings
 from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.effects import Effects, Offload
-from extender.scheduling.filter import Filter, FilterSettings
+from extender.scheduling.filter import Filter
 from extender.scheduling.judge import BoundedJudge, make_judge
 from extender.scheduling.judgement import LateNodes
 from extender.scheduling.node_totals import NodeTotals
@@ -158,10 +158,6 @@ def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeCont
 
 def _make_scheduling(settings: Settings, shared: SharedParts) -> Scheduling:
     """The scheduler's verbs."""
-    filtering = FilterSettings(
-        seconds=settings.filter_seconds,
-        failed_resolvable=settings.failed_nodes_resolvable,
-    )
     binding = BindSettings(
         seconds=settings.bind_seconds,
         judge_seconds=settings.filter_seconds,
@@ -171,7 +167,7 @@ def _make_scheduling(settings: Settings, shared: SharedParts) -> Scheduling:
         annotates=settings.placement_annotations == "on",
     )
     return Scheduling(
-        filter=Filter(filtering, shared),
+        filter=Filter(settings.filter_seconds, shared, failed_resolvable=settings.failed_nodes_resolvable),
         prioritize=Prioritize(settings.filter_seconds, shared),
         bind=Bind(binding, shared),
         objectors=shared.objectors,

@@ -83,15 +83,6 @@ class Peer:
     address: str = ""
     certificate: Mapping[str, object] = field(default_factory=dict)
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether it is a process of this machine, or of this pod's network namespace: 127.0.0.1 or ::1.
-
-        Other addresses of 127.0.0.0/8 are not loopback here: the proxy of a service mesh forwards requests from the
-        network as 127.0.0.6.
-        """
-        return _is_loopback(self.address)
-
     @cached_property
     def subjects(self) -> frozenset[str]:
         """The names in its certificate: `CN=…`, `DNS=…`, `URI=…`. Empty without a certificate."""
@@ -111,7 +102,12 @@ class Peer:
 
 
 @lru_cache(maxsize=64)
-def _is_loopback(text: str) -> bool:
+def is_loopback(text: str) -> bool:
+    """Whether it is the address of a process of this machine, or of this pod's network namespace: 127.0.0.1 or ::1.
+
+    Other addresses of 127.0.0.0/8 are not loopback here: the proxy of a service mesh forwards requests from the network
+    as 127.0.0.6.
+    """
     try:
         address = ip_address(text)
     except ValueError:

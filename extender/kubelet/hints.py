@@ -166,13 +166,6 @@ def narrowest(space: Universe, family: int, distances: Distances | None = None, 
     return distances.closest(tuple(space.masks(rivals)))
 
 
-class MergeResult(NamedTuple):
-    """`hint`: the merged hint (affinity is never None here). `why`: the name of the rule that chose it."""
-
-    hint: TopologyHint
-    why: str
-
-
 def merge(
     lists: Sequence[Hints],
     default_mask: int,
@@ -180,8 +173,10 @@ def merge(
     budget: Budget = UNLIMITED,
     *,
     preferred_only: bool = False,
-) -> MergeResult:
+) -> tuple[TopologyHint, str]:
     """Combine one hint of every resource into the best candidate.
+
+    Returns the merged hint, whose affinity is never None here, and the name of the rule that chose it.
 
     An example with two NUMA nodes. 4 CPUs are free on node 1 only, so the CPU manager offers the masks 10 and 11 and
     prefers 10. A GPU is on node 0, so the device manager offers 01 and 11 and prefers 01. No mask is preferred by both.
@@ -199,26 +194,26 @@ def merge(
         Refusal: KubeletHang, if the hints contain too many NUMA nodes together.
     """
     if not lists:
-        return MergeResult(TopologyHint(default_mask, preferred=True), "no resource has an opinion")
+        return TopologyHint(default_mask, preferred=True), "no resource has an opinion"
     # 1. A mask that all resources prefer is the best result. Preferred hints merge to a preferred one only if they have
     # such a mask in common.
     space, common = preferred_by_all(lists, budget)
     if common:
         best = narrowest(space, common, distances, budget)
-        return MergeResult(TopologyHint(best, preferred=True), "preferred by all")
+        return TopologyHint(best, preferred=True), "preferred by all"
     if preferred_only:
-        return MergeResult(TopologyHint(default_mask, preferred=False), "no mask is preferred by all")
+        return TopologyHint(default_mask, preferred=False), "no mask is preferred by all"
     # 2. Otherwise no result is preferred. Collect every mask that some combination of feasible hints gives
     # (filterProvidersHints, the bitwise and).
     feasible = [space.embed(h.feasible, h.universe, budget) for h in lists if h.feasible]
     reachable = fold(feasible, len(space.ids), budget) & ~1 if feasible else 0
     # 3. If all combinations are empty, the kubelet keeps its default, which is not preferred.
     if not reachable:
-        return MergeResult(TopologyHint(default_mask, preferred=False), "no combination leaves a node in common")
+        return TopologyHint(default_mask, preferred=False), "no combination leaves a node in common"
     # 4. Compare the masks: closest to the width that the most demanding resource needs, then narrowest (compare).
     width = max((h.universe.width(h.feasible) or 0) for h in lists)
     best = narrowest(space, _best_tier(space, reachable, width), distances, budget)
-    return MergeResult(TopologyHint(best, preferred=False), "no mask is preferred by all")
+    return TopologyHint(best, preferred=False), "no mask is preferred by all"
 
 
 def preferred_by_all(lists: Sequence[Hints], budget: Budget = UNLIMITED) -> tuple[Universe, int]:

@@ -16,7 +16,6 @@ from extender.kubelet.hints import Distances
 from extender.kubelet.machine import Machine
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.rules import Rules
-from extender.kubelet.sets import MAX_NUMA_ID
 from extender.kubelet.state import DeviceState, RuntimeGrants
 from extender.kubelet.verdict import Admitted, Certainty, Verdict
 
@@ -51,7 +50,12 @@ class Kubelet:
     threads of cores with a reserved CPU) are 0 under CPU policy none. `runtime`: the policy of the container
     runtime, which decides when containers are created. None if there is none. `caveats`: what every verdict of this
     kubelet must add, such as that the rules of another version are used. `borrowed`: the kubelet is another node's, and
-    this node is assumed to have an equal one.
+    this node is assumed to have an equal one. `certainty`: that of a verdict which depends on no random choice: ASSUMED
+    if the version or the node is assumed.
+
+    `crashes_on_any_pod`: every merge panics, because a NUMA id does not fit into the mask of all nodes, which is nil
+    then. The list of a provider without preference is merged with that mask as well, so a pod that needs no alignment
+    also crashes the kubelet. Only policy none merges nothing. Source: policy.go, mergePermutation.
     """
 
     machine: Machine
@@ -68,23 +72,11 @@ class Kubelet:
     reserved_cpus: int
     reserved_physical_cpus: int
     memory_static: bool
+    crashes_on_any_pod: bool
+    certainty: Certainty
     caveats: tuple[str, ...] = ()
     runtime: RuntimePolicy | None = None
     borrowed: bool = False
-
-    @property
-    def certainty(self) -> Certainty:
-        """The certainty of a verdict that depends on no random choice: EXACT; ASSUMED if version or node is assumed."""
-        return Certainty.ASSUMED if self.rules.newer_than_known or self.borrowed else Certainty.EXACT
-
-    @property
-    def crashes_on_any_pod(self) -> bool:
-        """Whether every merge panics: the mask of all NUMA nodes is nil, because an id does not fit into it.
-
-        The list of a provider without preference is merged with that mask as well, so a pod that needs no alignment
-        also crashes the kubelet. Only policy none merges nothing. Source: policy.go, mergePermutation.
-        """
-        return self.policy is not TopologyPolicy.NONE and self.default_mask >> (MAX_NUMA_ID + 1) != 0
 
     @property
     def identity(self) -> tuple[object, object]:

@@ -152,9 +152,6 @@ class Rules:
     pod_memory_restored: bool = False
     """A pod with pod-level resources that is admitted again keeps its memory instead of getting more."""
 
-    def __hash__(self) -> int:
-        return self.minor  # short: rules are looked up once for each node, and a cluster has few of them
-
     @classmethod
     def of(cls, kubelet_version: str, gates: Mapping[str, bool], overrides: Mapping[str, bool]) -> "Rules":
         """The rules of a kubelet.

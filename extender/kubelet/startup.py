@@ -25,7 +25,7 @@ from extender.kubelet.hints import Distances
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.rules import NEWEST_MINOR, Rules, gate_enabled
-from extender.kubelet.sets import bits_of, format_list
+from extender.kubelet.sets import MAX_NUMA_ID, bits_of, format_list
 from extender.kubelet.state import (
     CPUState,
     Device,
@@ -35,6 +35,7 @@ from extender.kubelet.state import (
     MemoryState,
     NUMANodeMemory,
 )
+from extender.kubelet.verdict import Certainty
 
 E = TypeVar("E", TopologyPolicy, Scope)
 
@@ -91,6 +92,8 @@ def start(machine: Machine, config: KubeletConfig, budget: Budget | None = None)
         reserved_cpus=reserved,
         reserved_physical_cpus=bits_of_cores(machine, reserved),
         memory_static=memory_static,
+        crashes_on_any_pod=policy is not TopologyPolicy.NONE and max(machine.numa_ids, default=0) > MAX_NUMA_ID,
+        certainty=Certainty.ASSUMED if rules.newer_than_known else Certainty.EXACT,
         caveats=_caveats(config, rules),
     )
 

@@ -6,7 +6,7 @@ Rules of this file
 - Filter has its own deadline, so that kube-scheduler always receives the reason. Judgements made until then are kept.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from extender.cluster.pods import KnownPod
@@ -30,23 +30,16 @@ from extender.wire.scheduler import SchedulerArgs
 EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilterSettings:
-    """`seconds`: the deadline of a call.
+class Filter:
+    """The verb. *seconds*: the deadline of a call.
 
-    `failed_resolvable`: whether refusals that preemption may resolve are told apart from final ones.
+    *failed_resolvable*: whether refusals that preemption may resolve are told apart from final ones.
     """
 
-    seconds: float
-    failed_resolvable: bool
-
-
-class Filter:
-    """The verb."""
-
-    def __init__(self, settings: FilterSettings, shared: SharedParts) -> None:
+    def __init__(self, seconds: float, shared: SharedParts, *, failed_resolvable: bool = False) -> None:
+        self._seconds, self._failed_resolvable = seconds, failed_resolvable
         known, records, effects = shared.known, shared.records, shared.effects
-        self._settings, self._cluster, self._pods, self._link = settings, known.nodes, known.pods, known.link
+        self._pods, self._link = known.pods, known.link
         self._judge, self._barrier, self._decisions = shared.judge, records.barrier, records.decisions
         self._demands = known.demands
         self._objectors, self._metrics, self._clock = shared.objectors, effects.metrics, effects.clock
@@ -92,7 +85,7 @@ class Filter:
         if not self._judge.is_aligned(entry.shape):
             self._metrics.filtered({EXACTLY_PASSED: len(args.names)})
             return Filtered(feasible=args.names), None
-        answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._settings.seconds)
+        answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._seconds)
         self._metrics.filtered(counts_of(answers))
         return filtered_by_judgements(answers), answers
 
@@ -100,4 +93,4 @@ class Filter:
         if demand.fault:  # all nodes are refused for it; the event names the value
             text = f"{RefusalReason.DEMAND_FAULT.text}: {demand.fault}"
             return Filtered(feasible=(), refused=dict.fromkeys(filtered.refused, text))
-        return with_resolvable(filtered) if filtered.refused and self._settings.failed_resolvable else filtered
+        return with_resolvable(filtered) if filtered.refused and self._failed_resolvable else filtered

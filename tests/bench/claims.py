@@ -35,7 +35,7 @@ from extender.features.claims.objects import ClaimObjects
 from extender.features.claims.ranking import ClaimRanking
 from extender.questions.node_context import NOTHING_KNOWN
 from extender.scheduling.effects import Effects
-from extender.scheduling.filter import Filter, FilterSettings
+from extender.scheduling.filter import Filter
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.shared import SharedParts
 from extender.wire.pods import pod_from_json
@@ -75,7 +75,7 @@ class Claims:
         shared = SharedParts(known=service.known, judge=service.judging, records=service.records, effects=effects)
         ranking = ClaimRanking(self.objects, asyncio.to_thread, self.forecasts, clock=service.clock)
         shared = replace(shared, objectors=[ClaimCheck(service, self.objects, self.forecasts), ranking])
-        self.filter = Filter(FilterSettings(seconds=60, failed_resolvable=False), shared)
+        self.filter = Filter(60, shared)
         self.prioritize = Prioritize(60, shared)
         self._shapes = count(1)
         self._pods = count(1)

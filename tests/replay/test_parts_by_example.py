@@ -615,10 +615,7 @@ def _hints(ids: tuple[int, ...], feasible: Iterable[int], preferred: Iterable[in
     ],
 )
 def test_5_5_merge(lists: list[Hints], affinity: int, preferred: bool, why: str) -> None:  # noqa: FBT001
-    result = merge(lists, 0b1111, None)
-
-    assert result.hint == TopologyHint(affinity, preferred)
-    assert result.why == why
+    assert merge(lists, 0b1111, None) == (TopologyHint(affinity, preferred), why)
 
 
 def test_seventeen_nodes_are_more_than_a_kubelet_walks() -> None:

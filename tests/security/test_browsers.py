@@ -11,7 +11,7 @@ import pytest
 
 from extender.api.access.browsers import foreign
 from extender.config.settings import Settings
-from extender.identity import AccessScope, Peer
+from extender.identity import AccessScope, is_loopback
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.security.running import Files, Running, bearer, running
 
@@ -123,7 +123,7 @@ def test_by_default_loopback_schedules_and_reads_and_reports_nothing(default_ext
 
 
 @pytest.mark.parametrize(
-    ("address", "is_loopback"),
+    ("address", "expected"),
     [
         ("127.0.0.1", True),
         ("::1", True),
@@ -136,8 +136,8 @@ def test_by_default_loopback_schedules_and_reads_and_reports_nothing(default_ext
         ("testclient", False),
     ],
 )
-def test_only_two_addresses_are_loopback(address: str, is_loopback: bool) -> None:  # noqa: FBT001
-    assert Peer(address).is_loopback is is_loopback
+def test_only_two_addresses_are_loopback(address: str, expected: bool) -> None:  # noqa: FBT001
+    assert is_loopback(address) is expected
 
 
 def test_the_page_of_the_api_has_a_policy(default_extender: Running) -> None:

@@ -37,7 +37,7 @@ from extender.api.access.limits import LimitError, Limits
 from extender.api.access.routes import Need, need_of
 from extender.api.http.problems import problem
 from extender.config.settings import Settings
-from extender.identity import EVERYTHING, AccessScope, Means, NotAllowedError, Peer, Principal
+from extender.identity import EVERYTHING, AccessScope, Means, NotAllowedError, Peer, Principal, is_loopback
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
 from extender.wire.scheduler import error_reply
@@ -95,7 +95,7 @@ class AccessControl:
         if peer.certificate:
             _check_origin(asgi, needed, Means.CERTIFICATE)
             return self._by_certificate(peer, needed)
-        if peer.is_loopback and _names_this_machine(headers.get("host", "")):
+        if is_loopback(peer.address) and _names_this_machine(headers.get("host", "")):
             scopes = settings.loopback_scopes
             if needed not in scopes:
                 raise NotAllowedError(

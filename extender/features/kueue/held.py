@@ -30,7 +30,7 @@ from extender.kube.pods import PodRecord
 from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound, PodBound
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.cache import PodShape
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, avoid, only, without
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.rows import Candidate, fit_together

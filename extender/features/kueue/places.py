@@ -28,7 +28,7 @@ from extender.kube.client import JSON
 from extender.kubelet.startup import initial_state
 from extender.kubelet.verdict import Certainty
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.cache import PodShape
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.pods import pod_from_json

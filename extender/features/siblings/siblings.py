@@ -42,7 +42,7 @@ from extender.kubelet.pod import HUGEPAGES_PREFIX
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Admitted
+from extender.kubelet.verdict import Admitted, Certainty
 from extender.questions.node_context import WatchedPod
 from extender.replay.pod import Pod
 from extender.scheduling.node_totals import node_allocatable
@@ -319,7 +319,7 @@ class Siblings:
 def borrowed(kubelet: Kubelet | None, caveat: str = CAVEAT) -> Kubelet:
     """The kubelet as the one of a node that has not reported."""
     assert kubelet is not None  # `_reporting` returns only nodes with a kubelet
-    return replace(kubelet, borrowed=True, caveats=(*kubelet.caveats, caveat))
+    return replace(kubelet, borrowed=True, certainty=Certainty.ASSUMED, caveats=(*kubelet.caveats, caveat))
 
 
 def _started(profile: NodeProfile, version: str) -> Kubelet | None:

@@ -20,8 +20,9 @@ from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import Workload
 from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBound
+from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judgement import Judgement
 from extender.scheduling.replays import LOOP_STEPS
 from extender.scheduling.rows import Candidate, fit_together
 from extender.wire.groups import Group, group_of
