@@ -34,10 +34,6 @@ LOOK_EVERY: Final = 2_000
 """Steps between two checks of the deadline: about a millisecond."""
 
 
-def _never() -> bool:
-    return False
-
-
 class Budget:
     """Counts the steps of one replay.
 
@@ -46,7 +42,7 @@ class Budget:
 
     __slots__ = ("_left", "_look_at", "_out_of_time", "steps")
 
-    def __init__(self, steps: float = MAX_STEPS, out_of_time: Callable[[], bool] = _never) -> None:
+    def __init__(self, steps: float = MAX_STEPS, out_of_time: Callable[[], bool] = lambda: False) -> None:
         self.steps = steps
         self._out_of_time = out_of_time
         self._left = steps

@@ -122,7 +122,8 @@ class Bind:
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
         if not isinstance(outcome, PodBound):
             is_refused = isinstance(outcome, NotBound) and outcome.failure in BY_ADMISSION_CHECK
-            _log("bind refused" if is_refused else "not bound", args, outcome)
+            event, pod = "bind refused" if is_refused else "not bound", f"{args.PodNamespace}/{args.PodName}"
+            LOG.info("%s pod=%s node=%s reason=%r", event, pod, args.Node, outcome.reason)
         return outcome
 
     async def _may_pass_soon(self, args: ExtenderBindingArgs, outcome: BindOutcome) -> bool:
@@ -248,7 +249,3 @@ class Bind:
         return Binding(
             namespace=pod.namespace, name=pod.name, uid=pod.uid, node_name=node_name, annotations=annotations
         )
-
-
-def _log(event: str, args: ExtenderBindingArgs, outcome: NotBound | MaybeBound) -> None:
-    LOG.info("%s pod=%s/%s node=%s reason=%r", event, args.PodNamespace, args.PodName, args.Node, outcome.reason)

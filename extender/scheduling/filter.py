@@ -53,6 +53,9 @@ class Filter:
         if self._link.trouble:
             raise NotReadyError(self._link.trouble)
         args = replace(args, pod=self._demands.complete(args.pod))
+        for objector in self._objectors:
+            if objector.simulate is not None and (simulated := await objector.simulate(args)) is not None:
+                return self._result(simulated, args.pod.demand)
         known = self._described(args)
         if awaited := self._pods.offered(self._clock()) - {args.pod.uid}:
             await self._barrier.wait(awaited)

@@ -4,6 +4,7 @@ Filter and bind first judge what the kubelet would do. Then they ask each object
 lists them. The methods have the names of the stages of kube-scheduler's framework. Filter and bind name no feature.
 
 Rules of this file
+- Filter first asks objectors that `simulate`. If one answers, filter has no other effects.
 - Filter calls `filter` of each objector with the result of the ones before it. An objector only takes nodes away, or
   gives back a node that was refused for a reason which this feature knows better. An objector without grounds
   (`grounds`) is not called.
@@ -16,7 +17,7 @@ Rules of this file
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Sized
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -174,10 +175,12 @@ class Objector:
 
     `grounds`: what the feature can object for at the moment, such as pods or nodes. Filter does not ask while it is
     empty; None: filter always asks. `is_for_refused`: filter asks only if no node is feasible.
+    `simulate`: the answer to a call after which no pod is bound and of which nothing may be left; None: no such call.
     """
 
     grounds: Sized | None = None
     is_for_refused = False
+    simulate: Callable[[SchedulerArgs], Awaitable[Filtered | None]] | None = None
 
     def is_asked(self, filtered: Filtered) -> bool:
         """Whether filter asks the feature after this result."""

@@ -12,6 +12,7 @@ from extender.api.service import Service
 from extender.features.autoscaling.controller import Controller
 from extender.features.autoscaling.documents import Record
 from extender.features.autoscaling.pools import Pools
+from extender.features.autoscaling.templates import TemplateNodes
 from extender.features.autoscaling.waiting import Waiting
 from extender.intake import read_profiles
 from extender.runtime.connection import ApiConnection, ConnectedFeature
@@ -50,15 +51,16 @@ class AutoscalingFeature(ConnectedFeature):
         settings = service.settings
         profiles = read_profiles(settings.node_profiles) if settings.node_profiles else ()
         labels = [label.strip() for label in settings.pool_labels.split(",")]
-        self._pools = Pools(list(filter(None, labels)), service.known.nodes, service.surroundings, profiles)
+        self.pools: Final = Pools(list(filter(None, labels)), service.known.nodes, service.surroundings, profiles)
+        self.objectors = (TemplateNodes(service, self.pools),)
         self._controller: Controller | None = None
 
     def connect(self, connection: ApiConnection) -> None:
         """Watch nodes, and run the controller."""
         service = self.service
         waiting = Waiting(service, service.settings.autoscaling_wait_seconds)
-        self._controller = Controller(service, connection.client, connection.leads, self._pools, waiting)
-        connection.on_nodes.append(self._pools.apply)
+        self._controller = Controller(service, connection.client, connection.leads, self.pools, waiting)
+        connection.on_nodes.append(self.pools.apply)
         connection.every(STEP_SECONDS, self._controller.step)
 
     def routers(self) -> Iterable[APIRouter]:

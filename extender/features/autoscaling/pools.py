@@ -10,7 +10,7 @@ Rules of this file
 - DaemonSet pods are not placed on the empty node. Cluster Autoscaler itself counts what they request.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final, NamedTuple
@@ -67,10 +67,14 @@ class Pools:
             self._forget(node.name)
             if isinstance(change, Gone):
                 continue
-            pools = tuple(NodePool(label, node.labels[label]) for label in self._labels if node.labels.get(label))
+            pools = self._pools_of(node.labels)
             self._nodes[node.name] = _PooledNode(node.labels.get(HOSTNAME, node.name), pools)
             for pool in pools:
                 self._members.setdefault(pool, {})[node.name] = node.created_at or 0
+
+    def __contains__(self, name: str) -> bool:
+        """Whether the API server has a node of this name."""
+        return name in self._nodes
 
     def _forget(self, name: str) -> None:
         known = self._nodes.pop(name, None)
@@ -86,16 +90,29 @@ class Pools:
 
     def models(self) -> Mapping[NodePool, Sequence["Model"]]:
         """The nodes and profiles that stand for the new nodes of each pool; pools without any are left out."""
-        found = {pool: list(self._of_members(pool)) for pool in islice(sorted(self._members), MAX_POOLS)}
-        for profile in self._profiles:
-            model = Model(f"profile {profile.name}", profile.observed, NodeContext(labels=profile.labels))
-            for label in self._labels:
-                if value := profile.labels.get(label):
-                    found[NodePool(label, value)] = found.get(NodePool(label, value)) or [model]
-        return {pool: models for pool, models in found.items() if models}
+        pools = self._members.keys() | {pool for profile in self._profiles for pool in self._pools_of(profile.labels)}
+        return {pool: models for pool in islice(sorted(pools), MAX_POOLS) if (models := self._models_of(pool))}
+
+    def models_for(self, labels: Mapping[str, str]) -> Sequence["Model"]:
+        """The nodes that stand for a new node with these labels, or the first profile whose labels it has."""
+        found = [model for pool in self._pools_of(labels) for model in self._models_of(pool)]
+        return found or [_model_of(each) for each in self._profiles if each.labels.items() <= labels.items()][:1]
+
+    def kind_of(self, labels: Mapping[str, str]) -> Hashable:
+        """Equal for labels with equal `models_for`."""
+        return tuple(labels.get(label) for label in self._labels), frozenset(
+            each.name for each in self._profiles if each.labels.items() <= labels.items()
+        )
+
+    def _pools_of(self, labels: Mapping[str, str]) -> tuple[NodePool, ...]:
+        return tuple(NodePool(label, labels[label]) for label in self._labels if labels.get(label))
+
+    def _models_of(self, pool: NodePool) -> Sequence["Model"]:
+        profiles = (each for each in self._profiles if each.labels.get(pool.label) == pool.value)
+        return list(self._of_members(pool)) or [_model_of(each) for each in islice(profiles, 1)]
 
     def _of_members(self, pool: NodePool) -> Iterator["Model"]:
-        members = self._members[pool]
+        members = self._members.get(pool, {})
         newest = sorted(members, key=lambda name: (-members[name], name))
         reporting = (each for each in map(self._cluster.observation, newest) if each is not None and each.is_model)
         for observed in islice(reporting, MAX_COMPARED):
@@ -117,6 +134,10 @@ class Model(NamedTuple):
         taints = [taint for taint in self.around.taints or () if not taint.key.startswith(_OF_STATE)]
         around = replace(self.around, taints=taints, unschedulable=False)
         return empty_node(self.name, kubelet, state.devices.devices, around)
+
+
+def _model_of(profile: NodeProfile) -> Model:
+    return Model(f"profile {profile.name}", profile.observed, NodeContext(labels=profile.labels))
 
 
 class Room(NamedTuple):

@@ -11,14 +11,13 @@ from starlette.testclient import TestClient
 from extender.api.service import Service
 from extender.features.autoscaling.controller import Controller
 from extender.features.autoscaling.documents import CONSUME, SAFE_TO_EVICT
-from extender.features.autoscaling.pools import Pools
+from extender.features.autoscaling.feature import AutoscalingFeature
 from extender.features.autoscaling.waiting import Waiting
 from extender.kube.access import plain
 from extender.kube.changes import Batch, Seen
 from extender.kube.client import JSON, KubeClient
 from extender.kube.errors import ApiError
-from extender.kube.nodes import decode_node
-from extender.questions.node_context import NodeContext
+from extender.kube.nodes import WatchedSurroundings, decode_node
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from tests.fakes.apiserver import FakeApiServer
@@ -38,8 +37,9 @@ class ScaleUpWorld:
     def __init__(self, server: FakeApiServer, client: TestClient, service: Service, clock: Clock) -> None:
         self.server, self.client, self.service, self.clock = server, client, service, clock
         self.kube = KubeClient(plain(server.url), connect_seconds=2.0)
-        self.labels: dict[str, dict[str, str]] = {}
-        self.pools = Pools([POOL], service.known.nodes, lambda name: NodeContext(labels=self.labels[name]))
+        (feature,) = [each for each in service.features if isinstance(each, AutoscalingFeature)]
+        self.pools, self.surroundings = feature.pools, WatchedSurroundings()
+        service.surroundings.use(self.surroundings)
         self.sequence = 0
         self.start()
 
@@ -50,13 +50,16 @@ class ScaleUpWorld:
             self.service, self.kube, lambda: True, self.pools, waiting, wall=lambda: self.clock.now + 1.8e9
         )
 
-    def node(self, sample_node: SampleNode, pool: str) -> None:
-        self.labels[sample_node.name] = {"kubernetes.io/hostname": sample_node.name, POOL: pool}
+    def node(self, sample_node: SampleNode, pool: str, **more: str) -> None:
+        """A node of the pool, with these further labels, that reports."""
         if self.server.nodes.get(sample_node.name, "") is None:
-            metadata = {"name": sample_node.name, "labels": self.labels[sample_node.name]}
-            decoded = decode_node(self.server.nodes.create({"metadata": metadata}))
+            labels = {"kubernetes.io/hostname": sample_node.name, POOL: pool}
+            decoded = decode_node(
+                self.server.nodes.create({"metadata": {"name": sample_node.name, "labels": labels | more}})
+            )
             assert decoded is not None
-            self.pools.apply(Batch((Seen(decoded[1]),), complete=True))
+            for apply in (self.pools.apply, self.surroundings.apply_nodes):
+                apply(Batch((Seen(decoded[1]),), complete=True))
         self.sequence += 1
         document = report_of(sample_node, sequence=self.sequence)
         reply = self.client.put(f"/v1/nodes/{sample_node.name}/report", content=orjson.dumps(document))
