@@ -184,6 +184,8 @@ class _GroupRow(msgspec.Struct):
 )
 def groups(found: Sequence[_GroupRow]) -> RenderableType:
     """List the groups of pods that are placed together or not at all, and what each waits for."""
+    if not found:
+        return Text("No group is known. The extender knows groups while NUMA_EXTENDER_GANGS is on.")
     table = new_table("group", "state", "pods", "bound", "held", "nodes", "waits for")
     for each in found:
         names = list(dict.fromkeys(place["node_name"] for place in each.places if place["node_name"]))

@@ -166,7 +166,7 @@ def why(
         known = pod if decision is None else f"{decision['pod']['namespace']}/{decision['pod']['name']}"
         document, fault = _kubectl_pod(known)
     if decision is None and document is None:
-        raise click.ClickException(f"there is no recent call about {pod!r}, and {fault}: name its manifest with -f")
+        raise click.ClickException(f"there is no recent call about {pod!r}, and {fault}. Name its manifest with -f.")
     now = None
     if document is not None and not document.get("spec", {}).get("nodeName"):
         (now,) = ask(client, "/v1/what-if", {"pod": document})

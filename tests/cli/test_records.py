@@ -112,7 +112,7 @@ def test_why_without_kubectl_says_so_and_takes_a_manifest(
 
     assert "kubectl says: error: You must be logged in to the server, so nothing is known of the pod's" in known
     assert "there is no recent call about 'nobody', and kubectl says: error: You must be logged in" in unknown
-    assert "name its manifest with -f" in unknown
+    assert "Name its manifest with -f." in unknown
     assert re.search(r"^now:\n.*^ node-b +✓ aligned", offline, re.MULTILINE | re.DOTALL)
 
 
@@ -152,6 +152,7 @@ def test_groups_are_listed_with_what_they_wait_for(run: Run, told: str) -> None:
 
     assert re.search(r"^ default/ring +waiting +9 +0 +0 +", printed, re.MULTILINE)
     assert run("groups", "--name", "no such group", "--server", told, "-o", "json").stdout == "[]\n"
+    assert "No group is known." in run("groups", "--name", "no such group", "--server", told).stdout
 
 
 @pytest.fixture
