@@ -73,7 +73,7 @@ _OPTIONS: Final = (
         "numa-extender.numa-extender.svc.",
     ),
 )
-_REPORTS: Final = click.option(
+report_option: Final = click.option(
     "--report",
     "reports",
     multiple=True,
@@ -107,7 +107,7 @@ def server_options(command: F) -> F:
 
 def client_options(command: F) -> F:
     """As `server_options`, with `--report`, for questions that report files can answer."""
-    return _REPORTS(server_options(command))
+    return report_option(server_options(command))
 
 
 def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:

@@ -7,25 +7,33 @@ Rules of this file
 """
 
 import os
-import shutil
-import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import click
 import msgspec
 import orjson
 
-from extender.api.nodes.models import NodeSummary
-from extender.cli.client import ExtenderClient, offline
+from extender.answers.words import plural
+from extender.api.nodes.models import NodeDetail
+from extender.cli.client import ExtenderClient, offline, report_option
+from extender.cli.kubectl import kubectl_get
 from extender.cli.output import console_for
 from extender.kube.pods import PodDecoder, PodRecord
+from extender.kubelet.rules import NEWEST_MINOR
 from extender.kubelet.verdict import MANAGERS_REASONS
+from extender.lint import RULES
+from extender.lint.documents import read_documents
+from extender.lint.kubelet import lint_kubelet
+from extender.wire.errors import WireError
 from node_exporter.node import NodeReader, NodeSettings
 
 PAGE: Final = 500
@@ -33,9 +41,10 @@ MAX_PAGES: Final = 20
 """At most 10,000 failed pods and as many events of each reason are read."""
 MAX_CONFIGS: Final = 50
 """Of at most so many nodes the kubelet's configuration is read, one request each."""
-READ_SECONDS: Final = 60.0
 REFUSING: Final = ("restricted", "single-numa-node")
 """Policies of the Topology Manager with which a kubelet refuses pods."""
+REFUSING_RULES: Final = ("best-effort-refuses", "full-pcpus-only", "memory-without-topology")
+"""Rules of the linter whose finding is a setting with which a kubelet refuses pods, whatever that policy is."""
 _SHOWN: Final = 5
 _WIDTH: Final = 14
 Read = Callable[[str], Any]
@@ -46,13 +55,13 @@ Read = Callable[[str], Any]
 class Findings:
     """What was read of a cluster.
 
-    `policies`: topologyManagerPolicy -> nodes that have it; empty text: it could not be read. `refused`: pods that a
-    resource manager of their kubelet refused. `events`: reason -> occurrences. `is_cut`: whether there was more than
+    `versions`: of kubelets -> nodes. `configs`: the configurations of kubelets that could be read. `refused`: pods that
+    a resource manager of their kubelet refused. `events`: reason -> occurrences. `is_cut`: whether there was more than
     the limits allow.
     """
 
     versions: Counter[str]
-    policies: Counter[str]
+    configs: Sequence[Mapping[str, Any]]
     refused: tuple[PodRecord, ...]
     events: Counter[str]
     is_cut: bool
@@ -66,13 +75,7 @@ class Findings:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Read the files of one node below this directory in place of a cluster: / on the node itself, as root.",
 )
-@click.option(
-    "--report",
-    "reports",
-    multiple=True,
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="Read a node from this file, as `numa-node-exporter report` prints it. Repeatable.",
-)
+@report_option
 @click.option("--kubelet-version", help="With --root: such as v1.36.2, as `kubectl get nodes` shows it.")
 def doctor(
     *,
@@ -92,40 +95,22 @@ def doctor(
             file = Path(directory) / "report.json"
             file.write_bytes(_report_of(root, kubelet_version))
             reports = (*reports, file)
-        lines = _of_files(reports) if reports else diagnosis(examine(kubectl(kubeconfig, context_name)))
-        console = console_for()
-        for line in lines:
-            console.print(line)
+        lines = _of_files(reports) if reports else _of_cluster(kubeconfig, context_name)
+        console_for().print(*lines, sep="\n")
 
 
-def kubectl(kubeconfig: str | None, context_name: str) -> Read:
-    """GET requests with kubectl, which knows every kind of credentials. Raises ClickException if it is missing."""
-    program = shutil.which("kubectl")
-    if program is None:
-        raise click.ClickException("kubectl is not on PATH; --root and --report need none")
-    command = [program, "get", f"--request-timeout={READ_SECONDS:.0f}s"]
-    command += [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
-    command += [f"--context={context_name}"] if context_name else []
-
-    def read(path: str) -> Any:  # noqa: ANN401 - JSON
-        try:
-            run = subprocess.run(  # noqa: S603 - kubectl of the user's own PATH, without a shell
-                [*command, "--raw", path], capture_output=True, check=False, timeout=READ_SECONDS + 10
-            )
-        except subprocess.TimeoutExpired:
-            raise click.ClickException(f"kubectl get --raw {path}: no reply within {READ_SECONDS:.0f} s") from None
-        if run.returncode:
-            raise click.ClickException(f"kubectl get --raw {path}: {run.stderr.decode(errors='replace').strip()}")
-        try:
-            return orjson.loads(run.stdout)
-        except orjson.JSONDecodeError as error:
-            raise click.ClickException(f"kubectl get --raw {path}: not JSON: {error}") from None
-
-    return read
+def _of_cluster(kubeconfig: str | None, context_name: str) -> Iterator[str]:
+    """The diagnosis of the cluster that kubectl reads."""
+    chosen = [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
+    chosen += [f"--context={context_name}"] if context_name else []
+    try:
+        return diagnosis(examine(partial(kubectl_get, *chosen, "--raw")))
+    except click.ClickException as error:
+        raise click.ClickException(f"{error.message}. --root and --report need no kubectl.") from None
 
 
 def examine(read: Read) -> Findings:
-    """Read a cluster. Nodes have to be readable. A configuration, pods or events that are not are left out."""
+    """Read a cluster. Raises ClickException if nodes, pods or events cannot be read; a configuration may be missing."""
     nodes, is_cut = _pages(read, "/api/v1/nodes", "")
     decode = PodDecoder()
     failed, more = _pages(read, "/api/v1/pods", "status.phase=Failed")
@@ -136,11 +121,9 @@ def examine(read: Read) -> Findings:
         more = more or cut
         events[reason] += sum(_occurrences(event) for event in found)
     names = [str(_field(node, "metadata", "name")) for node in nodes]
-    policies = Counter(_policy(read, name) for name in names[:MAX_CONFIGS])
-    policies[""] += len(names[MAX_CONFIGS:])
     return Findings(
         Counter(str(_field(node, "status", "nodeInfo", "kubeletVersion") or "unknown") for node in nodes),
-        +policies,
+        [config for name in names[:MAX_CONFIGS] if (config := _config(read, name))],
         tuple(record for record in records if record.is_rejected and record.refusal in MANAGERS_REASONS),
         +events,
         is_cut or more,
@@ -174,49 +157,66 @@ def _occurrences(event: Mapping[str, Any]) -> int:
     return count if isinstance(count, int) and count > 0 else 1
 
 
-def _policy(read: Read, name: str) -> str:
-    """The policy of a node's Topology Manager. Empty if the kubelet's configuration cannot be read."""
+def _config(read: Read, name: str) -> Mapping[str, Any]:
+    """The configuration of a node's kubelet. Empty if it cannot be read."""
     try:
-        config = read(f"/api/v1/nodes/{name}/proxy/configz")
+        config = _field(read(f"/api/v1/nodes/{name}/proxy/configz"), "kubeletconfig")
     except click.ClickException:
-        return ""
-    return str(_field(config, "kubeletconfig", "topologyManagerPolicy") or "")
+        return {}
+    return config if isinstance(config, Mapping) else {}
+
+
+def causes_of(config: Mapping[str, Any]) -> set[str]:
+    """Why a kubelet with these fields of KubeletConfiguration can refuse a bound pod; sentences. Empty: it cannot."""
+    from extender.cli.lint import make_context  # noqa: PLC0415 - a quarter of a second that --help does not need
+
+    context = make_context(click.Group(), kube_minor=NEWEST_MINOR, kubelet_version=f"v1.{NEWEST_MINOR}.0")
+    try:
+        (document,) = read_documents(orjson.dumps(config), "kubelet")
+        rules = {finding.rule for finding in lint_kubelet(document, context)}
+    except WireError:
+        rules = set()
+    policy = config.get("topologyManagerPolicy")
+    by_policy = {f"The policy {policy} refuses pods that it cannot align."} if policy in REFUSING else set()
+    return by_policy | {RULES[rule].problem for rule in rules.intersection(REFUSING_RULES)}
 
 
 def diagnosis(found: Findings) -> Iterator[str]:
     """What was seen, what it means, and what this product would have changed, one line each."""
     yield _row("nodes", f"{found.versions.total()}: {_counts(found.versions)}")
-    known = Counter({name: count for name, count in found.policies.items() if name})
-    unread = found.policies[""]
-    text = _counts(known) if known else "none could be read"
-    yield _row("policies", text + (f"; of {unread} nodes not read (nodes/proxy)" if unread and known else ""))
+    policies = Counter(str(config.get("topologyManagerPolicy") or "none") for config in found.configs)
+    unread = found.versions.total() - len(found.configs)
+    text = _counts(policies) or "none could be read"
+    yield _row("policies", text + (f"; of {unread} nodes not read (nodes/proxy)" if unread and policies else ""))
+    causes = list(map(causes_of, found.configs))
+    for cause, count in sorted(Counter(chain.from_iterable(causes)).items()):
+        yield _row("", f"{plural(count, 'node')}: {cause}")
     yield _row("refused pods", _counts(Counter(pod.refusal for pod in found.refused)) or "none")
-    for (namespace, node), count in Counter((pod.namespace, pod.node_name) for pod in found.refused).most_common(
-        _SHOWN
-    ):
+    places = Counter((pod.namespace, pod.node_name) for pod in found.refused)
+    for (namespace, node), count in places.most_common(_SHOWN):
         yield _row("", f"{count} of namespace {namespace} on node {node}")
     yield _row("events", _counts(found.events) or "none (the API server keeps them for an hour by default)")
     if found.is_cut:
         yield _row("", "there are more nodes, failed pods or events than this command reads")
     yield ""
-    yield from _meaning(found, sum(known[name] for name in REFUSING), unread)
+    yield from _meaning(found, sum(map(bool, causes)), unread)
 
 
-def _meaning(found: Findings, refusing: int, unread: int) -> Iterator[str]:
-    """*refusing*: nodes whose policy refuses pods. *unread*: nodes whose policy is not known."""
+def _meaning(found: Findings, can_refuse: int, unread: int) -> Iterator[str]:
+    """*can_refuse*: nodes whose configuration is a cause of refusals. *unread*: nodes without a known one."""
     if found.refused or found.events.total():
         yield "This cluster has the problem: kubelets refused pods that kube-scheduler had bound to them."
         yield "With numa-extender, filter leaves out each node whose kubelet would refuse the pod. These pods would"
         yield "be on nodes that accept them, or would wait as Pending with the reason of each node."
         yield "Not changed: refusals by what it does not replay, such as errors of device plugins (docs/limits.md)."
-    elif refusing:
-        yield f"This cluster can have the problem: {refusing} nodes refuse pods that they cannot align. None is seen."
+    elif can_refuse:
+        yield f"This cluster can have the problem: {can_refuse} kubelets can refuse a bound pod. None is seen."
         yield "Failed pods go with their owners, and events after an hour: run this again after a refusal."
     elif unread:
         yield "Not known: no refused pod is seen, and the policy of some kubelets could not be read."
         yield "Run `numa-extender doctor --root /` on a node, or get the right `get` on nodes/proxy."
     else:
-        yield f"This cluster does not have the problem: no kubelet has the policy {' or '.join(REFUSING)}."
+        yield f"This cluster does not have the problem: no policy is {' or '.join(REFUSING)}, and no setting refuses."
         yield "Pods can still be split over NUMA nodes: docs/alignment.md tells how to demand alignment."
 
 
@@ -242,44 +242,43 @@ def _of_files(reports: tuple[Path, ...]) -> Iterator[str]:
     """The diagnosis of each node whose report is in a file."""
     with closing(offline(reports)) as http:
         client = ExtenderClient(http)
-        for node in msgspec.convert(client.get("/v1/nodes")["nodes"], list[NodeSummary]):
-            yield from _of_node(client, node)
+        for node in client.get("/v1/nodes")["nodes"]:
+            detail = client.get(f"/v1/nodes/{quote(node['name'], safe='')}")
+            yield from _of_node(client, msgspec.convert(detail, NodeDetail))
 
 
-def _of_node(client: ExtenderClient, node: NodeSummary) -> Iterator[str]:
+def _of_node(client: ExtenderClient, node: NodeDetail) -> Iterator[str]:
     yield _row("node", f"{node.name}: kubelet {node.kubelet_version or 'unknown'}, {node.numa_nodes} NUMA nodes")
     yield _row("policies", f"{node.topology_policy}, scope {node.topology_scope}; CPU manager {node.cpu_policy}")
     free = [each.free_cpus for each in node.numa]
     yield _row("free CPUs", f"{node.free_cpus} for exclusive use: {' + '.join(map(str, free))}")
     if node.problems:
         yield _row("", f"{node.problems} problems: numa-extender nodes --report … -o json shows them")
+    settings = {"cpuManagerPolicy": node.cpu_policy, "cpuManagerPolicyOptions": node.cpu_options}
+    policy = node.topology_policy if node.numa_nodes > 1 else "none"
+    causes = causes_of(settings | {"topologyManagerPolicy": policy, "memoryManagerPolicy": node.memory_policy})
+    yield from (_row("", cause) for cause in sorted(causes))
     yield ""
     if node.topology_policy is None or not node.numa_nodes:
         yield "Not known: the machine, the kubelet's version (--kubelet-version) or its configuration is missing."
-    elif node.numa_nodes == 1 or node.topology_policy not in REFUSING:
-        yield f"This node does not have the problem: policy {node.topology_policy}, {node.numa_nodes} NUMA nodes."
+    elif not causes:
+        yield f"This node does not have the problem: policy {node.topology_policy}, no setting that refuses pods."
     elif refusal := _refusal(client, node.name, node.free_cpus):
         yield f"This node has the problem: {node.free_cpus} CPUs are free, and the kubelet refuses a pod of so many:"
         yield refusal
-        largest = max(free)
-        if not _refusal(client, node.name, largest):
-            yield f"A pod of {largest} CPUs is accepted. numa-extender lets kube-scheduler know the difference."
+        if not _refusal(client, node.name, max(free)):
+            yield f"A pod of {max(free)} CPUs is accepted. numa-extender lets kube-scheduler know the difference."
     else:
-        yield "This node can have the problem: its kubelet refuses pods that it cannot align. Now its free exclusive"
-        yield "CPUs fit into one pod, or there are none."
+        yield "This node can have the problem: its kubelet refuses pods that it cannot align, or for the causes above."
+        yield "Now its free exclusive CPUs fit into one pod, or there are none."
 
 
 def _refusal(client: ExtenderClient, node: str, cpus: int) -> str:
     """Why the kubelet refuses a pod of so many exclusive CPUs. Empty if it does not, and for 0 CPUs."""
     if not cpus:
         return ""
-    resources = {"limits": {"cpu": str(cpus), "memory": "64Mi"}}
-    pod = {
-        "kind": "Pod",
-        "metadata": {"name": "doctor"},
-        "spec": {"containers": [{"name": "a", "resources": resources}]},
-    }
+    container = {"name": "a", "resources": {"limits": {"cpu": str(cpus), "memory": "64Mi"}}}
+    pod = {"kind": "Pod", "metadata": {"name": "doctor"}, "spec": {"containers": [container]}}
     (reply,) = client.lines("/v1/what-if", {"pod": pod, "nodes": [node]})
-    (answer,) = reply["nodes"]
-    verdict = answer["verdict"]
+    verdict = reply["nodes"][0]["verdict"]
     return "" if verdict is None or verdict["admit"] else f"{verdict['reason']}: {verdict['message']}"

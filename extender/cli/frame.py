@@ -80,7 +80,7 @@ def asks(
 
 
 def _total(client: ExtenderClient, lines: str) -> int | None:
-    """How many lines the answer will have; None: it has lines of progress, or nobody looks."""
+    """How many lines the answer will have. None: its lines of progress say so, or no progress is shown."""
     return client.get("/v1/nodes", {"limit": 1})["total"] if lines == "nodes" and sys.stderr.isatty() else None
 
 

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 from rich.text import Text
 
+from extender.answers.words import plural
 from extender.cli.output import console_for
 from extender.config.settings import Settings
 from extender.kubelet.errors import UnknownVersionError
@@ -114,9 +115,7 @@ def _print_text(findings: Sequence[Finding]) -> None:
         what = f" [{finding.rule}] {finding.path or 'document'}: {finding.why}\n    fix: {finding.fix}"
         console.print(Text.assemble(f"{finding.file}:{finding.line}: ", severity, what), soft_wrap=True)
     count = Counter(finding.severity for finding in findings)
-    total = ", ".join(
-        f"{count[severity]} {severity.value}{'' if count[severity] == 1 else 's'}" for severity in Severity
-    )
+    total = ", ".join(plural(count[severity], severity.value) for severity in Severity)
     click.echo(total.replace("infos", "info"), err=True)
 
 

@@ -1,14 +1,11 @@
 """Commands about pods: where one fits and why not elsewhere, how many fit, and why one waits."""
 
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
-import orjson
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -19,6 +16,7 @@ from extender.answers.words import plural
 from extender.api.records.models import PodDecision
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.frame import ask, asks, exit_code_option
+from extender.cli.kubectl import kubectl_get
 from extender.cli.output import show
 from extender.cli.questions import MANIFEST, manifest_option, node_options, read_manifest, row_options
 from extender.cli.render import (
@@ -37,8 +35,6 @@ from extender.cli.render import (
 )
 from extender.questions.plan import PlannedPod
 from extender.wire.verdicts import Verdict
-
-KUBECTL_SECONDS: Final = 30.0
 
 
 @asks(
@@ -164,7 +160,12 @@ def why(
         document = read_manifest(file, "-f")
     else:
         known = pod if decision is None else f"{decision['pod']['namespace']}/{decision['pod']['name']}"
-        document, fault = _kubectl_pod(known)
+        namespace, _, name = known.rpartition("/")
+        chosen = [f"--namespace={namespace}"] if namespace else []
+        try:
+            document = kubectl_get("pod", "-o", "json", *chosen, "--", name)
+        except click.ClickException as error:
+            fault = error.message
     if decision is None and document is None:
         raise click.ClickException(f"there is no recent call about {pod!r}, and {fault}. Name its manifest with -f.")
     now = None
@@ -197,25 +198,6 @@ def _decision_of(client: ExtenderClient, pod: str, node: str | None) -> Any:  # 
     if exact and node is not None:
         return client.get(f"/v1/pods/{exact[0][0]['pod']['uid']}/decision", {"node": node})
     return exact[0][0] if exact else None
-
-
-def _kubectl_pod(pod: str) -> tuple[dict[str, Any] | None, str]:
-    """The pod [NAMESPACE/]NAME as `kubectl get` prints it. If it does not: None, and why."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        return None, "kubectl is not installed"
-    namespace, _, name = pod.rpartition("/")
-    command = [kubectl, "get", "pod", "-o", "json", *([f"--namespace={namespace}"] if namespace else []), "--", name]
-    try:
-        done = subprocess.run(  # noqa: S603 - no shell, and the name cannot be an option
-            command, capture_output=True, check=True, timeout=KUBECTL_SECONDS
-        )
-        return orjson.loads(done.stdout), ""
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]  # log lines may precede it
-        return None, f"kubectl says: {last}"
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:  # the name may have a NUL, or the text be no JSON
-        return None, f"kubectl does not answer: {error}"
 
 
 def _said_of(pod: Mapping[str, Any]) -> list[str]:

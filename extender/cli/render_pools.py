@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from extender.answers.explanation import PoolsStep
+from extender.answers.words import plural
 from extender.api.nodes.models import NodeDetail
 from extender.cli.units import amount, bar, cpus
 from extender.kubelet.sets import bits_of, format_list, parse_list
@@ -23,8 +24,7 @@ def pool_placement_line(placement: PolicyPlacement) -> str:
         parts.append(f"{cpus(placement.shared_millicpu)} shared")
     if placement.cpuset != placement.cpus:
         parts[-1] += " (not pinned)" if placement.cpuset is None else f" (runs on {placement.cpuset})"
-    widens = placement.widens
-    moved = f"; memory of {widens} other container{'' if widens == 1 else 's'} moves" if widens else ""
+    moved = f"; memory of {plural(placement.widens, 'other container')} moves" if placement.widens else ""
     memory = f"{amount(placement.memory_bytes)} on NUMA {numa(placement.memory_numa)}"
     return f"{placement.container}: {placement.pool}; {' + '.join(parts)}; {memory}{moved}"
 

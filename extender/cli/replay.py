@@ -121,13 +121,8 @@ def _series(file: str) -> Iterator[Replayed]:
             answer = dra_scenario.run_cpus(series)
         except UnknownDeviceError as error:
             raise WireError(f"{where}: claims", str(error)) from None
-        yield Replayed(
-            partial(_known, answer), (series.id.rpartition("-")[0],), partial(dra_scenario.check_cpus, series)
-        )
-
-
-def _known(answer: object) -> object:
-    return answer
+        theme = series.id.rpartition("-")[0]
+        yield Replayed(partial(dict, answer), (theme,), partial(dra_scenario.check_cpus, series))
 
 
 def _nri_replay(machines: str) -> Replay:

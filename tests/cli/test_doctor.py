@@ -15,7 +15,7 @@ from extender.samples.files import write_node
 from extender.samples.nodes import Workload
 from tests.cli.conftest import BUSY, Run
 from tests.fakes.apiserver import FakeApiServer
-from tests.reports import report_of, sample
+from tests.reports import pod_of, report_of, sample
 
 REJECTED = "Pod was rejected: Resources cannot be allocated with Topology locality"
 Json = dict[str, Any]
@@ -75,7 +75,7 @@ def test_refused_pods_are_the_problem_and_other_failures_are_not() -> None:
 @pytest.mark.parametrize(
     ("policies", "sentence"),
     [
-        ({"n1": "single-numa-node", "n2": "restricted", "n3": "none"}, "can have the problem: 2 nodes refuse"),
+        ({"n1": "single-numa-node", "n2": "restricted", "n3": "none"}, "can have the problem: 2 kubelets can refuse"),
         ({"n1": "none", "n2": "best-effort"}, "does not have the problem"),
         ({"n1": "none", "n2": ""}, "Not known"),
         ({}, "does not have the problem"),
@@ -138,7 +138,7 @@ def test_a_cluster_is_read_with_kubectl_and_not_changed(run: Run, tmp_path: Path
 
 def test_without_kubectl_it_says_what_needs_none(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert "kubectl is not on PATH; --root and --report need none" in run("doctor", code=1).output
+    assert "kubectl is not installed. --root and --report need no kubectl." in run("doctor", code=1).output
 
 
 def test_the_files_of_a_node_say_the_same_as_its_report(run: Run, tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_the_files_of_a_node_say_the_same_as_its_report(run: Run, tmp_path: Path
 @pytest.mark.parametrize(
     ("configuration", "workloads", "sentence"),
     [
-        ({"topologyManagerPolicy": "best-effort"}, [], "does not have the problem"),
-        ({"topologyManagerPolicy": "none"}, [], "does not have the problem"),
+        ({"topologyManagerPolicy": "best-effort", "memoryManagerPolicy": "None"}, [], "does not have the problem"),
+        ({"topologyManagerPolicy": "none", "memoryManagerPolicy": "None"}, [], "does not have the problem"),
         ({"topologyManagerPolicy": "single-numa-node", "cpuManagerPolicy": "none"}, [], "can have the problem"),
         ({}, [Workload(name="w", copies=2, resources={"cpu": 8, "memory": "2Gi"})], "has the problem"),
     ],
@@ -169,3 +169,49 @@ def test_the_policy_and_the_free_cpus_of_a_node_decide(
 ) -> None:
     (tmp_path / "report.json").write_bytes(orjson.dumps(report_of(sample("n", workloads=workloads, **configuration))))
     assert sentence in run("doctor", "--report", str(tmp_path / "report.json")).stdout
+
+
+WHOLE_CORES: dict[str, Any] = {
+    "topologyManagerPolicy": "none", "memoryManagerPolicy": "None",
+    "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("configuration", "pod", "cause"),
+    [
+        (WHOLE_CORES, pod_of(3), "2 nodes: CPU requests that are not a multiple"),
+        ({"topologyManagerPolicy": "none"}, pod_of(2, "16Gi"), "2 nodes: Memory is pinned to NUMA nodes"),
+        ({"topologyManagerPolicy": "best-effort"}, pod_of(2, "16Gi"), "2 nodes: best-effort refuses no pod, but"),
+    ],
+)
+def test_a_setting_with_which_the_replay_refuses_a_pod_is_a_cause(
+    run: Run, tmp_path: Path, configuration: dict[str, Any], pod: Json, cause: str
+) -> None:
+    workloads = [Workload(name="w", copies=2, resources={"cpu": 2, "memory": "20Gi"})]
+    report = report_of(sample("n", workloads=workloads, **configuration))
+    (tmp_path / "report.json").write_bytes(orjson.dumps(report))
+    (tmp_path / "pod.json").write_bytes(orjson.dumps(pod))
+    options = ("--report", str(tmp_path / "report.json"))
+
+    def read(path: str) -> Any:  # noqa: ANN401 - JSON
+        if path.endswith("/configz"):
+            return {"kubeletconfig": report["kubelet"]}
+        return {"items": [_node("n1"), _node("n2")] if path.startswith("/api/v1/nodes?") else []}
+
+    assert "1 refused" in run("what-if", "-f", str(tmp_path / "pod.json"), *options).stdout
+    cluster, node = _text(read), run("doctor", *options).stdout
+    assert cause in cluster
+    assert "This cluster can have the problem: 2 kubelets can refuse" in cluster
+    assert cause.removeprefix("2 nodes: ") in node
+    assert "This node can have the problem" in node
+
+
+def test_a_configuration_that_is_nested_too_deep_is_no_traceback() -> None:
+    deep: object = "none"
+    for _ in range(200):
+        deep = [deep]
+    config = {"topologyManagerPolicy": "restricted", "cpuManagerPolicyOptions": deep}
+    nodes = {"items": [_node("n1")]}
+    text = _text(lambda path: {"kubeletconfig": config} if path.endswith("/configz") else nodes)
+    assert "The policy restricted refuses pods that it cannot align." in text

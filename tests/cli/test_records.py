@@ -107,11 +107,11 @@ def test_why_without_kubectl_says_so_and_takes_a_manifest(
     kubectl(fails="error: You must be logged in to the server")
 
     known = run("why", "waiting", "--server", told).stdout
-    unknown = run("why", "nobody", "--server", told, code=1).output
+    unknown = run("why", "absent", "--server", told, code=1).output
     offline = run("why", "solver", *reports, "-f", manifest).stdout
 
     assert "kubectl says: error: You must be logged in to the server, so nothing is known of the pod's" in known
-    assert "there is no recent call about 'nobody', and kubectl says: error: You must be logged in" in unknown
+    assert "there is no recent call about 'absent', and kubectl says: error: You must be logged in" in unknown
     assert "Name its manifest with -f." in unknown
     assert re.search(r"^now:\n.*^ node-b +✓ aligned", offline, re.MULTILINE | re.DOTALL)
 

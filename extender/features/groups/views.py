@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from itertools import chain, islice
 from typing import Annotated
 
+from extender.answers.words import plural
 from extender.cluster.node import NodeRecord
 from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, GroupState
@@ -139,16 +140,16 @@ def note_of(record: GroupRecord, groups: Groups, watched: Collection[str], now: 
         return _to_come(record) or "all pods have come, and are bound if the places still fit"
     if state is GroupState.OPEN:
         if record.has_places:
-            return _to_come(record) or f"{_pods(len(record.claims))} still to be bound"
-        return f"{_pods(record.missing(''))} without a place: no node has room, or the pods have not come again"
+            return _to_come(record) or f"{plural(len(record.claims), 'pod')} still to be bound"
+        return f"{plural(record.missing(''), 'pod')} without a place: no node has room, or the pods have not come again"
     gone = record.missing("")
-    return f"{_pods(gone)} of it ended, and no other pod has come" if gone > 0 else ""
+    return f"{plural(gone, 'pod')} of it ended, and no other pod has come" if gone > 0 else ""
 
 
 def _why_single(record: GroupRecord, max_pods: int, watched: Collection[str]) -> str:
     source, namespace, name = record.key
     if record.stated_size > max_pods:
-        return f"{_pods(record.stated_size)} are more than NUMA_EXTENDER_GANG_MAX_PODS, which is {max_pods}"
+        return f"{plural(record.stated_size, 'pod')} are more than NUMA_EXTENDER_GANG_MAX_PODS, which is {max_pods}"
     if record.size == 1:
         return "a group of one pod"
     if (kind := OBJECTS.get(source)) is not None:
@@ -167,15 +168,11 @@ def _why_waiting(record: GroupRecord, groups: Groups, now: float) -> str:
         return RefusalReason.GROUP_TURN.text
     if record.unfit is not None:
         guessed = record.unfit.guessed
-        copies = f"; {_pods(guessed)} that had not come counted as copies of one that had" if guessed else ""
-        return f"{record.unfit.fit} of {_pods(record.size)} fit{copies}"
+        copies = f"; {plural(guessed, 'pod')} that had not come counted as copies of one that had" if guessed else ""
+        return f"{record.unfit.fit} of {plural(record.size, 'pod')} fit{copies}"
     return "it is planned when its pods come to filter again"
 
 
 def _to_come(record: GroupRecord) -> str:
     missing = record.missing("")
-    return f"{_pods(missing)} still to come" if missing > 0 else ""
-
-
-def _pods(count: int) -> str:
-    return f"{count} pod" if count == 1 else f"{count} pods"
+    return f"{plural(missing, 'pod')} still to come" if missing > 0 else ""

@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from extender.answers.words import plural
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
 from extender.kube.errors import KubeError
@@ -152,15 +153,11 @@ def _reasons_text(call: Call, reasons: Mapping[RefusalReason | None, int]) -> st
     if call.count == 1:
         why = "".join(why.text for why, _ in shown)
         return f"The only node that passed kube-scheduler's own filters cannot take the pod: {why}{fault}."
-    parts = [f"{why.text}{fault} ({_nodes(n)})" for why, n in shown[:MAX_REASONS]]
+    parts = [f"{why.text}{fault} ({plural(n, 'node')})" for why, n in shown[:MAX_REASONS]]
     if rest := sum(n for _, n in shown[MAX_REASONS:]):
-        parts.append(f"other reasons ({_nodes(rest)})")
+        parts.append(f"other reasons ({plural(rest, 'node')})")
     head = f"None of the {call.count} nodes that passed kube-scheduler's own filters can take the pod"
     return f"{head}: {', '.join(parts)}."
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' * (count > 1)}"
 
 
 def roomiest(nodes: Mapping[NodeClass, tuple[str, Judgement]]) -> tuple[str, NodeClass] | None:
