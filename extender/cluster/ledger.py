@@ -17,7 +17,7 @@ Rules of this file
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final, assert_never
 
 from extender.cluster.events import (
@@ -43,6 +43,8 @@ ENDING_SECONDS: Final = 60.0
 """How long a pod counts as ending: twice the usual grace period."""
 LEFT_REMEMBERED_SECONDS: Final = 900.0
 """How long a pod that left is remembered: a late report that still shows it has no effect."""
+MAX_LEFT: Final = 4096
+"""How many pods that left are remembered, the last ones: whoever creates and deletes pods makes no ledger long."""
 
 
 class BindingState(Enum):
@@ -96,7 +98,8 @@ Event = Admit | Release
 class Ledger:
     """One node's events. Times are seconds of the service's clock.
 
-    `resolved`: pods on the node whose admission is over and in the reports. `left`: pods that are gone, with the time.
+    `resolved`: pods on the node whose admission is over and in the reports. `left`: pods that are gone, with the time,
+    in the order of these times.
     `leaving`: pods whose deletion was requested, with the time when it was seen. `starting`: resolved pods whose init
     containers may release at any moment what the report shows.
     """
@@ -250,7 +253,7 @@ def refuse(ledger: Ledger, uid: str, now: float) -> Ledger:
         ledger,
         events=events,
         resolved=ledger.resolved - {uid},
-        left={**ledger.left, uid: now},
+        left=_remembered(ledger.left, (uid,), now),
         leaving=_others(ledger.leaving, {uid}),
     )
 
@@ -276,7 +279,7 @@ def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
         ledger,
         events=events,
         resolved=ledger.resolved - gone,
-        left={**ledger.left, **dict.fromkeys(gone, now)},
+        left=_remembered(ledger.left, gone, now),
         leaving=_others(ledger.leaving, gone),
     )
 
@@ -293,12 +296,11 @@ def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds:
     """
     ledger = _without(ledger, lambda admit: is_lost(admit, now, assume_seconds))
     ended = _ended(ledger.events, now)
-    old = [uid for uid, at in ledger.left.items() if now - at > LEFT_REMEMBERED_SECONDS and uid not in held]
+    long_ago = takewhile(lambda item: now - item[1] > LEFT_REMEMBERED_SECONDS, ledger.left.items())
+    old = {uid for uid, _ in long_ago if uid not in held}
     if not ended and not old:
         return ledger
-    left = {**ledger.left, **dict.fromkeys(ended, now)}
-    for uid in old:
-        del left[uid]
+    left = _remembered(_others(ledger.left, old) if old else ledger.left, ended, now)
     events = tuple(e for e in ledger.events if e.uid not in ended)
     return replace(ledger, events=events, resolved=ledger.resolved - ended, left=left)
 
@@ -369,8 +371,14 @@ def _is_settled(ledger: Ledger, uid: str) -> bool:
     )
 
 
-def _others(leaving: Mapping[str, float], uids: Collection[str]) -> Mapping[str, float]:
-    return {uid: at for uid, at in leaving.items() if uid not in uids}
+def _others(times: Mapping[str, float], uids: Collection[str]) -> Mapping[str, float]:
+    return {uid: at for uid, at in times.items() if uid not in uids}
+
+
+def _remembered(left: Mapping[str, float], uids: Collection[str], now: float) -> Mapping[str, float]:
+    """The last pods that left, with *uids*, none of which is in *left*."""
+    every = {**left, **dict.fromkeys(uids, now)}
+    return dict(islice(every.items(), max(0, len(every) - MAX_LEFT), None))
 
 
 def _insert(ledger: Ledger, event: Event) -> Ledger:

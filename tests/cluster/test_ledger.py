@@ -1,6 +1,7 @@
 """The ledger: whatever the order in which reports, bindings and the watch tell, the same truth follows."""
 
 from dataclasses import replace
+from math import inf
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from extender.cluster.events import (
     SettledPod,
     Watching,
 )
+from extender.cluster.ledger import LEFT_REMEMBERED_SECONDS, MAX_LEFT, Ledger, expire, refuse
 from extender.cluster.node import NodeRecord
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
@@ -193,6 +195,17 @@ def test_a_pod_that_left_before_its_report_leaves_nothing_behind() -> None:
     world.cluster.apply(PodSeen("n", pod, started=True), now=4)
 
     assert world.states(4) == {EMPTY.state.key}
+
+
+def test_the_last_pods_that_left_are_remembered_for_a_while_and_those_of_the_report_for_longer() -> None:
+    ledger = Ledger()
+    for number in range(MAX_LEFT + 2):
+        ledger = refuse(ledger, f"p{number}", float(number))
+    assert list(ledger.left) == [f"p{number}" for number in range(2, MAX_LEFT + 2)]
+
+    later = expire(ledger, {"p2", "p9"}, LEFT_REMEMBERED_SECONDS + 5.5, assume_seconds=60)
+    assert list(later.left) == ["p2", *(f"p{number}" for number in range(6, MAX_LEFT + 2))]
+    assert list(expire(later, (), inf, assume_seconds=60).left) == []
 
 
 def test_a_report_that_counts_a_pod_no_more_ends_its_admission() -> None:
