@@ -823,3 +823,35 @@ def test_a_plan_places_pods_by_their_devices(tmp_path: Path) -> None:
         placed = plan(client, pod, 2)
         assert [each["node"] for each in placed[:-1]] == ["node-b", None]
         assert placed[1]["reasons"] == {WOULD_BE_ELSEWHERE: 2}
+
+
+@pytest.mark.parametrize("demand", ["none", "single-numa-node"])
+def test_cpus_of_the_driver_are_counted_where_the_kubelet_places_none(tmp_path: Path, demand: str) -> None:
+    """Devices of 14 and 10 CPUs that claims of 4 CPUs share: 3 and 2. The kubelet of node-b has the policy none."""
+    none = {"cpuManagerPolicy": "none", "memoryManagerPolicy": "None"}
+    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
+        report(server, service, client, "node-b", **none)
+        devices = [
+            {
+                "name": f"cpudevnuma00{numa}",
+                "allowMultipleAllocations": True,
+                "attributes": {NUMA: {"int": numa}},
+                "capacity": {"dra.cpu/cpu": {"value": str(cpus)}},
+            }
+            for numa, cpus in enumerate((14, 10))
+        ]
+        pool = {"name": "node-b", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "dra.cpu", "nodeName": "node-b", "pool": pool, "devices": devices}
+        server.slices.create({"metadata": {"name": "cpus"}, "spec": spec})
+        server.classes.create({"metadata": {"name": "cpu"}, "spec": {}})
+        exactly = {"deviceClassName": "cpu", "count": 1, "capacity": {"requests": {"dra.cpu/cpu": "4"}}}
+        metadata, request = {"name": "gpus", "namespace": "default"}, {"name": "r", "exactly": exactly}
+        server.claim_templates.create({"metadata": metadata, "spec": {"spec": {"devices": {"requests": [request]}}}})
+        forecasts = forecasts_of(service)
+        until(lambda: "default/gpus" in forecasts.objects.templates)
+        pod = claiming(demand=demand)
+        del pod["status"]
+        (node,) = capacity(client, pod, nodes=["node-b"])["nodes"]
+        assert (node["copies"], node["limited_by"]["why"]) == (5, "kube-scheduler: claims"), node
+        placed = plan(client, pod, 7)
+        assert [each["node"] for each in placed[:-1]] == 5 * ["node-b"] + 2 * [None]
