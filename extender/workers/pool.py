@@ -16,6 +16,7 @@ import orjson
 from extender.answers.answering import answer
 from extender.answers.question import (
     EVICTING,
+    PREDICTING,
     Asked,
     BusyError,
     DefectError,
@@ -108,7 +109,8 @@ class AskedQuestions:
     async def ask(self, asked: Asked, caller: str) -> AsyncGenerator[bytes, None]:
         """The lines of the answer, from a worker process, as soon as each is known."""
         began = time.monotonic()
-        asked = replace(asked, demands=self._demands(), forecast=self._forecast())
+        forecast = self._forecast() if asked.kind in PREDICTING else None
+        asked = replace(asked, demands=self._demands(), forecast=forecast)
         if asked.kind in EVICTING:
             asked = replace(asked, budgets=self._budgets())
         with self._counted(asked, began):

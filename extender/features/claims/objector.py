@@ -110,7 +110,7 @@ class ClaimCheck(Objector):
             names = {name for name, each in refusals.items() if each is reason}
             after = without(after, names, reason)
         after = avoid(after, self._tried_for(pod), RefusalReason.DEMAND_CLAIM, Certainty.POSSIBLE)
-        for names in ({*predicted}, likely):
+        for names in (predicted.keys() - refusals.keys(), likely - refusals.keys()):
             after = avoid(after, names, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE)
         is_awaited = bool(after.feasible) and likely.issuperset(after.feasible)
         if not is_awaited or not may_wait(self._waiting, pod.uid, self._clock(), AWAIT_SECONDS, 2 * AWAIT_SECONDS):

@@ -88,12 +88,10 @@ def predicted_refusals(
         names, [each.id for each in classes], NodeJudge("demand", judge, PredictedRefusal.of), limits
     )
     broken = {name: each for name, each in zip(names, found, strict=True) if each is not None}
-    return {
-        name: each._replace(is_certain=False, is_likely=each.is_likely and not forecast.is_crowded)
-        if forecast.is_open(name)
-        else each
-        for name, each in broken.items()
-    }
+    for name in forecast.open_of(broken.keys()):
+        each = broken[name]
+        broken[name] = each._replace(is_certain=False, is_likely=each.is_likely and not forecast.is_crowded)
+    return broken
 
 
 def _refusal_with(
