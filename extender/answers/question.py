@@ -29,8 +29,6 @@ class QuestionKind(StrEnum):
     """The verdict on a pod for a past state, to explain a decision."""
 
 
-PREDICTING: Final = frozenset({QuestionKind.WHAT_IF, QuestionKind.CAPACITY, QuestionKind.PLAN})
-"""Questions that predict devices of claims."""
 EVICTING: Final = frozenset({QuestionKind.MAKE_ROOM, QuestionKind.DEFRAGMENT})
 """Questions that read disruption budgets."""
 
@@ -56,7 +54,7 @@ class Asked:
     `body` and `media_type` as received, not parsed. `options`: fields of the question from query parameters; they apply
     if the body is a bare manifest, `explain` always. `compact`: nodes with equal answers are grouped. `lines`: one JSON
     document a line, sent as soon as it is known. `past` is set for `QuestionKind.PAST` only. `demands` are those that
-    namespaces state for their pods. `forecast` predicts devices of claims, for `PREDICTING` only. `budgets`
+    namespaces state for their pods. `forecast` predicts devices of claims; None: nothing does. `budgets`
     is set for `EVICTING` only; None: budgets are not watched. `spent`: the share of the question's time that has
     passed, from 0 to 1. Long searches end before that share is 1, with what they have found.
     """

@@ -16,11 +16,11 @@ import orjson
 from extender.answers.answering import answer
 from extender.answers.question import (
     EVICTING,
-    PREDICTING,
     Asked,
     BusyError,
     DefectError,
     OutOfMemoryError,
+    QuestionKind,
     QuestionTimeoutError,
     WorkerDiedError,
 )
@@ -109,8 +109,8 @@ class AskedQuestions:
     async def ask(self, asked: Asked, caller: str) -> AsyncGenerator[bytes, None]:
         """The lines of the answer, from a worker process, as soon as each is known."""
         began = time.monotonic()
-        forecast = self._forecast() if asked.kind in PREDICTING else None
-        asked = replace(asked, demands=self._demands(), forecast=forecast)
+        is_predicting = asked.kind in (QuestionKind.WHAT_IF, QuestionKind.CAPACITY, QuestionKind.PLAN)
+        asked = replace(asked, demands=self._demands(), forecast=self._forecast() if is_predicting else None)
         if asked.kind in EVICTING:
             asked = replace(asked, budgets=self._budgets())
         with self._counted(asked, began):
