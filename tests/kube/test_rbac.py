@@ -144,7 +144,7 @@ def answer_a_workload(server: FakeApiServer, objects: kueue.KueueObjects) -> Non
     status = {"admissionChecks": [{"name": "aligned", "state": "Pending"}]}
     _, head = kueue.decode_workload(server.kueue_workloads.create({"metadata": {"name": "w"}, "status": status}))
     assert (read := objects.workload(head)) is not None
-    assert objects.activate(kueue.Check("aligned", 1, is_active=False), 0.0)
+    assert objects.activate(kueue.Check("aligned", is_active=False), 0.0)
     assert objects.answer(head, read, {"aligned": kueue.entry_of(kueue.CheckState.READY, "", 0.0, None)})
 
 

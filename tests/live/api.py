@@ -15,7 +15,7 @@ STRATEGIC_PATCH = {"content-type": "application/strategic-merge-patch+json"}
 APPLY = {"content-type": "application/apply-patch+yaml"}
 CLUSTER_SCOPED = frozenset({
     "Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition",
-    "DeviceClass", "ResourceSlice",
+    "DeviceClass", "ResourceSlice", "AdmissionCheck", "ClusterQueue", "ResourceFlavor",
 })  # fmt: skip
 PLURALS = {
     "NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses", "DeviceClass": "deviceclasses",

@@ -17,7 +17,8 @@ class MissingError(Exception):
 class Binaries:
     """Paths of the programs. `kubelets`: nodes have them in turn; empty: not wanted.
 
-    `cluster_autoscaler`: with the provider kwok; None: it is not here.
+    `cluster_autoscaler`: with the provider kwok; `kueue`: Kueue's manager, `kueue_crds`: a folder with its CRDs. None:
+    it is not here.
     """
 
     etcd: Path
@@ -25,6 +26,8 @@ class Binaries:
     kube_scheduler: Path
     kubelets: tuple[Path, ...] = ()
     cluster_autoscaler: Path | None = None
+    kueue: Path | None = None
+    kueue_crds: Path | None = None
 
 
 def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False, kubelets: Sequence[Path] = ()) -> Binaries:
@@ -36,13 +39,22 @@ def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False, kube
         MissingError: one or several are in neither.
     """
     assets, path = environ.get("KUBEBUILDER_ASSETS", ""), environ.get("PATH", "")
-    autoscaler = shutil.which("cluster-autoscaler", path=f"{assets}{os.pathsep}{path}" if assets else path)
+    searched = f"{assets}{os.pathsep}{path}" if assets else path
+    autoscaler, kueue = (shutil.which(name, path=searched) for name in ("cluster-autoscaler", "kueue"))
+    crds = Path(assets or ".") / "kueue-crds"
     names = (*NAMES, "kubelet") if kubelet and not kubelets else NAMES
-    found = {name: shutil.which(name, path=f"{assets}{os.pathsep}{path}" if assets else path) for name in names}
+    found = {name: shutil.which(name, path=searched) for name in names}
     missing = [name for name, where in found.items() if where is None]
     if missing:
         where = f"in KUBEBUILDER_ASSETS={assets} or on PATH" if assets else "on PATH, and KUBEBUILDER_ASSETS is not set"
         raise MissingError(f"{', '.join(missing)} not found {where}")
     etcd, apiserver, scheduler, *others = (Path(found[name] or "") for name in names)
-    own = None if autoscaler is None else Path(autoscaler)
-    return Binaries(etcd, apiserver, scheduler, tuple(kubelets) or tuple(others), own)
+    return Binaries(
+        etcd,
+        apiserver,
+        scheduler,
+        tuple(kubelets) or tuple(others),
+        cluster_autoscaler=None if autoscaler is None else Path(autoscaler),
+        kueue=None if kueue is None else Path(kueue),
+        kueue_crds=crds if crds.is_dir() else None,
+    )

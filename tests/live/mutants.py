@@ -177,11 +177,18 @@ def never_evicts() -> None:
     patch.object(RoomController, "_evict", nothing).start()
 
 
+def never_holds() -> None:
+    """Places that were found for a Workload are not held."""
+    from extender.features.kueue.held import HeldPlaces
+
+    patch.object(HeldPlaces, "hold", lambda *_: None).start()
+
+
 CHANGES: Final = {
     **MUTANTS,
     **{
         each.__name__: each
-        for each in (never_guards, never_evicts, never_wakes, keeps_size, keeps_configuration, hears_late)
+        for each in (never_guards, never_evicts, never_holds, never_wakes, keeps_size, keeps_configuration, hears_late)
     },
 }
 

@@ -211,7 +211,6 @@ class AlignmentController(LeaderTask):
 
     async def _hold_again(self, head: WorkloadHead, read: JSON) -> None:
         """Hold places for those pods of the Workload that are not bound."""
-        self._given[head.uid] = None
         try:
             pod_sets = read_pod_sets(read, self.flavors)
             bound = Counter(self.held.bound.get((head.namespace, head.name), {}).values())
@@ -220,6 +219,10 @@ class AlignmentController(LeaderTask):
             found = await self.planner.find(left, head.uid) if left else FoundPlaces()
         except WireError:  # it has changed since it was answered
             return
+        if found.short is not None:  # the nodes may be about to report
+            self._tried.pop(head.uid, None)
+            return
+        self._given[head.uid] = None
         until = self.service.clock() + self._held_until(head) - self.wall()
         self.held.hold(head, _priority(read), until, found.places)
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError
-from extender.kube.objects import integer, items, mapping, name_of, strings, text
+from extender.kube.objects import items, mapping, name_of, strings, text
 from extender.kube.source import Source
 from extender.wire.parsing import Json, rfc_3339, unix_seconds
 
@@ -42,7 +42,6 @@ class Check(NamedTuple):
     """An AdmissionCheck of ours. `is_active`: Kueue sends Workloads to it."""
 
     name: str
-    generation: int
     is_active: bool
 
 
@@ -88,8 +87,8 @@ def decode_check(value: Json) -> tuple[str, Check] | None:
     """The UID and the check; None: it is another controller's."""
     if mapping(value, "spec").get("controllerName") != CONTROLLER:
         return None
-    metadata, active = mapping(value, "metadata"), conditions_of(value).get(ACTIVE, {})
-    return text(metadata, "uid"), Check(name_of(value).name, integer(metadata, "generation"), is_true(active))
+    active = conditions_of(value).get(ACTIVE, {})
+    return name_of(value).uid, Check(name_of(value).name, is_true(active))
 
 
 def decode_flavor(value: Json) -> tuple[str, Flavor]:
@@ -153,7 +152,7 @@ class KueueObjects:
     def answer(self, head: WorkloadHead, read: Json, answers: Mapping[str, JSON]) -> bool:
         """Write the states of checks, by name, if the Workload is still as it was *read*; whether it was written."""
         before = items(mapping(read, "status"), "admissionChecks")
-        entries = [{**each, **answers.get(text(each, "name"), {})} for each in before]
+        entries = [_answered(each, answers.get(text(each, "name"))) for each in before]
         metadata = {"resourceVersion": text(mapping(read, "metadata"), "resourceVersion"), "uid": head.uid}
         return self._patch(f"{_workload(head)}/status", {"metadata": metadata, "status": {"admissionChecks": entries}})
 
@@ -165,7 +164,6 @@ class KueueObjects:
             "reason": ACTIVE,
             "message": "numa-extender answers this check",
             "lastTransitionTime": rfc_3339(int(now)),
-            "observedGeneration": check.generation,
         }
         path = path_of(API, "admissionchecks", name=check.name, subresource="status")
         return self._patch(path, {"status": {"conditions": [condition]}})
@@ -182,6 +180,11 @@ class KueueObjects:
 
 def _workload(head: WorkloadHead) -> str:
     return path_of(API, "workloads", namespace=head.namespace, name=head.name)
+
+
+def _answered(entry: Json, answer: JSON | None) -> Json:
+    """The entry of a check. *answer* None: it stays."""
+    return entry if answer is None else {k: v for k, v in entry.items() if k != "requeueAfterSeconds"} | answer
 
 
 def entry_of(state: CheckState, message: str, now: float, seconds: int | None) -> dict[str, Any]:

@@ -279,8 +279,7 @@ class KueueWorld:
             self._write(workload, {**workload["status"], "admission": None}, set())
             return
         reset = [
-            {"name": each["name"], "state": "Pending", "message": "", "retryCount": each.get("retryCount", 0) + 1}
-            for each in checks
+            {**each, "state": "Pending", "message": "", "retryCount": each.get("retryCount", 0) + 1} for each in checks
         ]
         self._write(workload, {"admission": None, "admissionChecks": reset}, set())
 

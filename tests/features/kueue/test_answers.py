@@ -49,6 +49,7 @@ def test_a_workload_waits_while_one_of_its_pods_has_no_numa_node(server: FakeApi
         world.end("busy-n2")
         await world.tick(70)
         assert world.condition("job", "Admitted")
+        assert "requeueAfterSeconds" not in world.check("job")
         assert world.nodes_of("job") == ["n1", "n1", "n2", "n2"]
 
     play(server, story)

@@ -59,7 +59,11 @@ def test_a_new_process_holds_the_places_again_for_pods_that_are_not_bound(server
         (first, *_) = world.pods_of("job")
         (node,) = await world.offered(first)
         assert world.land(first, node)
+        world.silent = {"n1", "n2"}
         world.start()
+        await world.tick(3, scheduler=False)
+        assert len(world.feature.held) == 0, "no node has reported to the new process"
+        world.silent = set()
         await world.tick(2, scheduler=False)
         assert len(world.feature.held) == 2
         world.clock.now += 30

@@ -19,6 +19,7 @@ from tests.live.scenes import (
     ignorable,
     jobs,
     kills,
+    kueue,
     late_plugins,
     long_queue,
     mixed,
@@ -69,6 +70,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "compaction": compaction.play,
     "scale-up": scale_up.play,
     "room": room.play,
+    "kueue": kueue.play,
     "throughput": throughput.play,
     "strategies": throughput.play_strategies,
 }

@@ -1,0 +1,139 @@
+"""Kueue admits a job when all of its pods get places: inactive, Retry, Ready, admitted, bound; and one is rejected.
+
+Two nodes of 6 and 8 CPUs on two NUMA nodes. A pod of 4 CPUs on each NUMA node leaves 6 CPUs of each node, and no NUMA
+node has 5. The extender is killed after its first answer, and again between the admission and the first binding. The
+Job controller is played by the test. Left out: webhooks, preemption and topologies of Kueue, other kinds of jobs.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.live.binaries import Binaries
+from tests.live.book import Book
+from tests.live.cluster import Cluster, Plan, Say, cluster
+from tests.live.kueue import (
+    API,
+    QUEUE,
+    Kueue,
+    check_of,
+    conditions,
+    is_started,
+    job,
+    label_nodes,
+    make_pods,
+    queue,
+    workload_of,
+)
+from tests.live.load import audit_of, counted, show_audit
+from tests.live.processes import SceneError, until
+from tests.live.report import Findings
+from tests.live.workload import create, delete, simple_pod
+
+IDLE_SECONDS = 15.0
+SECONDS = 120.0
+"""For each step; a Retry takes a minute."""
+HOLD_SECONDS = 300.0
+"""An extender that starts again hears from the exporters when they push next."""
+NODES, PODS = 2, 2
+
+
+def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
+    """One job through all states, and one that no node can ever take."""
+    findings = Findings("kueue")
+    if binaries.kueue is None or not binaries.kueue_crds or os.geteuid():
+        say("skipped: it needs root, and kueue with the folder kueue-crds (its CRDs) in KUBEBUILDER_ASSETS")
+        return findings
+    with cluster(
+        binaries,
+        replace(plan, nodes=NODES),
+        say,
+        nodes=NODES,
+        groups=1,
+        components=("kueue",),
+        kueue="off",
+        kueue_hold_seconds=HOLD_SECONDS,
+    ) as running:
+        directory = running.plane.identities.directory
+        kueue = Kueue(binaries.kueue, binaries.kueue_crds, running.plane, directory, running.extender.log.parent)
+        label_nodes(running.plane)
+        queue(running.plane)
+        running.scheduler.configure(running.extender.url)
+        with Book(running.plane.url, running.plane.admin_context) as book, running.scheduler, kueue:
+            _played(running, book, findings, say)
+            audit, tally = audit_of(running.extender, say), running.nodes.tally
+        findings.must("refused after binding", counted(tally.refused), "0", ok=not tally.refused)
+        show_audit(findings, audit, 2 * NODES + PODS)
+    return findings
+
+
+def _played(running: Cluster, book: Book, findings: Findings, say: Say) -> None:
+    api = running.plane.api
+    holders = [create(api, simple_pod(f"holder-{i}", 4))["metadata"]["uid"] for i in range(2 * NODES)]
+    _wait(lambda: all((entry := book.entry(uid)) and entry.running for uid in holders), "the holders run")
+    api.create(job("train", PODS, simple_pod("x", 5)))
+    time.sleep(IDLE_SECONDS)
+    active = conditions(api.call("GET", f"{API}/clusterqueues/{QUEUE}")).get("Active", {})
+    ok = active.get("status") == "False" and not is_started(running.plane, "train")
+    findings.must("without the feature: the queue", active.get("reason", ""), "AdmissionCheckInactive", ok=ok)
+    say("the queue is inactive; the extender starts again with KUEUE=on")
+    running.extender.stop()
+    running.extender.environment["NUMA_EXTENDER_KUEUE"] = "on"
+    _start(running)
+    _wait(lambda: check_of(workload_of(running.plane, "train")).get("retryCount"), "the first Retry")
+    evicted = conditions(workload_of(running.plane, "train"))["Evicted"]
+    ok = evicted["reason"] == "AdmissionCheck" and not is_started(running.plane, "train")
+    findings.must(
+        "no room on NUMA nodes: the quota is given back", evicted["reason"], "AdmissionCheck, not started", ok=ok
+    )
+    say(f"{evicted['message']}; the extender is killed and starts again, and the holders end")
+    running.extender.kill()
+    _start(running)
+    for number in range(2 * NODES):
+        delete(api, f"holder-{number}")
+    _wait(lambda: is_started(running.plane, "train"), "the job is admitted")
+    admitted = workload_of(running.plane, "train")
+    answered = check_of(admitted)
+    say(f"admitted: {answered['message']}; the extender is killed before any pod comes")
+    running.extender.kill()
+    _start(running)
+    held = _held(running)
+    until(lambda: _held(running) == PODS, SECONDS, "the places are held again", program=running.extender)
+    rivals = [create(api, simple_pod(f"rival-{i}", 8))["metadata"]["uid"] for i in range(2 * NODES)]
+    book.wait(lambda: sum(bool((entry := book.entry(uid)) and entry.node) for uid in rivals) == NODES, 20)
+    uids = [each["metadata"]["uid"] for each in make_pods(running.plane, "train")]
+    started = time.monotonic()
+    _wait(lambda: all((entry := book.entry(uid)) and entry.running for uid in uids), "all pods of the job run")
+    findings.show(
+        "places held just after the start; seconds to the job running", f"{held}; {time.monotonic() - started:.0f}"
+    )
+    bound = sum(bool((entry := book.entry(uid)) and entry.node) for uid in rivals)
+    findings.must("other pods bound beside the job", bound, f"at most {NODES}", ok=bound <= NODES)
+    _wait(lambda: not _held(running), "no place is held")
+    after = check_of(workload_of(running.plane, "train"))
+    findings.must("answers after admission", int(after != answered), "0", ok=after == answered)
+    api.create(job("wide", 1, simple_pod("x", 9)))
+    _wait(lambda: workload_of(running.plane, "wide").get("spec", {}).get("active") is False, "the wide job is rejected")
+    told = conditions(workload_of(running.plane, "wide")).get("Evicted", {}).get("reason", "")
+    findings.must("a pod too large for any NUMA node", told, "deactivated, not started", ok=not is_started(
+        running.plane, "wide"
+    ))  # fmt: skip
+
+
+def _start(running: Cluster) -> None:
+    running.extender.start()
+    running.extender.wait_for_nodes(NODES)
+
+
+def _held(running: Cluster) -> int:
+    """Places that the extender holds."""
+    return int(running.extender.metrics()["numa_extender_kueue_held_places"])
+
+
+def _wait(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SceneError(f"{what}: not within {SECONDS:.0f} s")
+        time.sleep(0.3)
