@@ -31,7 +31,7 @@ LISTED: Final[Sequence[Listed]] = (
     Listed("siblings", lambda settings: bool(settings.sibling_labels.strip() or settings.node_profiles)),
     Listed("topologies", lambda settings: settings.topologies == "on"),
     Listed("claims", lambda settings: settings.dra == "on"),
-    Listed("kueue", lambda settings: settings.kueue != "off", {"/v1/kueue": "NUMA_EXTENDER_KUEUE is off"}),
+    Listed("kueue", lambda settings: settings.kueue != "off", {"/v1/kueue": {"mode": "off", "workloads": []}}),
     Listed(
         "groups",
         lambda settings: settings.gangs == "on",

@@ -21,7 +21,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import ceil
+from math import ceil, inf
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -97,8 +97,8 @@ class AlignmentController(LeaderTask):
     """Workloads that have quota, by namespace and UID. The next ones come first."""
     _tried: BoundedMap[str, float] = field(default_factory=lambda: BoundedMap(100_000), init=False)
     _given: BoundedMap[str, None] = field(default_factory=lambda: BoundedMap(100_000), init=False)
-    """UIDs of Workloads whose places this process has held, or has looked for: they are not held a second time."""
-    _next_at: float = field(default=float("-inf"), init=False)
+    """UIDs of Workloads whose places this process has held: they are not held a second time. In a dry run: judged."""
+    _next_at: float = field(default=-inf, init=False)
 
     def __post_init__(self) -> None:
         """Nothing was read yet."""
@@ -140,7 +140,7 @@ class AlignmentController(LeaderTask):
         """Answer some Workloads."""
         now = self.service.clock()
         if not self.can_write():
-            self.held.clear()
+            self.held.expire(inf)
             self._given.clear()
             return
         self.held.expire(now)
@@ -152,7 +152,7 @@ class AlignmentController(LeaderTask):
         if self.service.known.link.trouble or self.planner.questions is None or now < self._next_at:
             return
         for head in list(islice(self._due(now), MAX_ANSWERS)):
-            if self.held.is_full or head.namespace in self.held.full:
+            if head.namespace in self.held.full(self._queues):
                 continue
             self._tried[head.uid] = now
             try:
@@ -164,7 +164,7 @@ class AlignmentController(LeaderTask):
 
     def _due(self, now: float) -> Iterator[WorkloadHead]:
         """The Workloads that wait for an answer or for places, one of each namespace in turn."""
-        full = set(self._queues) if self.held.is_full else self.held.full
+        full = self.held.full(self._queues)
         for namespace in list(islice(self._queues, MAX_LOOKED)):
             queue = self._queues[namespace]
             self._queues.move_to_end(namespace)
@@ -173,7 +173,7 @@ class AlignmentController(LeaderTask):
                 if not self._wants(head):
                     if head.phase is Phase.ADMITTED:
                         del queue[uid]
-                elif now - self._tried.get(uid, float("-inf")) >= AGAIN_SECONDS:
+                elif now - self._tried.get(uid, -inf) >= AGAIN_SECONDS:
                     yield head
                     break
 
@@ -182,7 +182,7 @@ class AlignmentController(LeaderTask):
         if head.phase not in (Phase.RESERVED, Phase.ADMITTED):
             return False
         if not self._writes:
-            return head.uid not in self.shown
+            return head.uid not in self._given
         is_pending = head.phase is Phase.RESERVED and bool(self._pending(head))
         return is_pending or (head.uid not in self._given and self._held_until(head) > self.wall())
 
@@ -207,6 +207,7 @@ class AlignmentController(LeaderTask):
         is_written = self._writes and await self._write(head, read, answer)
         self.shown[head.uid] = Shown(head, answer, self.wall(), is_written)
         if not self._writes:
+            self._given[head.uid] = None
             LOG.info("would answer %s for=%s/%s: %s", answer.state, head.namespace, head.name, answer.message)
 
     async def _hold_again(self, head: WorkloadHead, read: JSON) -> None:
@@ -228,10 +229,8 @@ class AlignmentController(LeaderTask):
 
     async def _answer(self, head: WorkloadHead, read: JSON) -> Answer:
         """The answer. Raises QuestionError."""
-        before = [
-            each for each in items(mapping(read, "status"), "admissionChecks") if text(each, "name") in self.checks
-        ]
-        tries = max((integer(each, "retryCount") for each in before), default=0)
+        entries = items(mapping(read, "status"), "admissionChecks")
+        tries = max((integer(each, "retryCount") for each in entries if text(each, "name") in self.checks), default=0)
         later = min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2 ** min(tries, 10))
         try:
             pod_sets = read_pod_sets(read, self.flavors)

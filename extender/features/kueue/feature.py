@@ -39,11 +39,10 @@ class AnsweredWorkload(ReplyBody):
     held_seconds: Annotated[float | None, about("How long places are still held; null: none are.")]
 
 
-class AdmissionChecks(ReplyBody):
+class KueueAnswers(ReplyBody):
     """What this process has answered since it leads."""
 
     mode: Annotated[str, about("`on`, `dry-run` or `off`.")]
-    checks: Annotated[list[str], about("The AdmissionChecks of this controller.")]
     workloads: Annotated[list[AnsweredWorkload], about("The newest first.")]
 
 
@@ -94,14 +93,13 @@ class KueueFeature(ConnectedFeature):
         @router.get(
             "/kueue",
             summary="The answers to Workloads of Kueue",
-            **replies_with(AdmissionChecks, HTTPStatus.UNPROCESSABLE_ENTITY),
+            **replies_with(KueueAnswers, HTTPStatus.UNPROCESSABLE_ENTITY),
         )
         async def show_kueue() -> Response:
             """Only the leader answers."""
             controller = self.controller
-            checks = [] if controller is None else sorted(controller.checks)
             shown = [] if controller is None else [self._shown(each) for each in reversed(controller.shown.values())]
-            return json_reply(AdmissionChecks(mode=self.service.settings.kueue, checks=checks, workloads=shown))
+            return json_reply(KueueAnswers(mode=self.service.settings.kueue, workloads=shown))
 
         yield router
 

@@ -6,8 +6,9 @@ Rules of this file
 - Another pod is kept from nodes with places while another node is feasible. If none is, it is refused only where the
   places would no longer fit beside it, by replay. Bind replays in any case. A pod with a higher priority than the
   Workload may take the places, and places that no longer fit by themselves are not protected.
-- Bounded: `MAX_HELD` Workloads, `PER_NAMESPACE` of one namespace. Of one filter call `MAX_CHECKED` nodes are replayed
-  off the event loop, with `STEPS` steps in all. Where these do not suffice, the pod counts as taking the places.
+- Bounded: `MAX_HELD` Workloads, `PER_NAMESPACE` of one namespace, and `MAX_PLACES` places. Of one filter call
+  `MAX_CHECKED` nodes are replayed off the event loop, with `STEPS` steps in all. Where these do not suffice, the pod
+  counts as taking the places.
 - Without places filter and bind do nothing here.
 """
 
@@ -29,7 +30,7 @@ from extender.kube.client import JSON
 from extender.kube.pods import PodRecord
 from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
-from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound, PodBound
+from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound
 from extender.scheduling.cache import PodShape
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, avoid, only, without
 from extender.scheduling.reasons import RefusalReason
@@ -40,6 +41,9 @@ from extender.wire.parsing import Json, mapping
 POD_SET: Final = "kueue.x-k8s.io/podset"
 MAX_HELD: Final = 32
 PER_NAMESPACE: Final = 4
+MAX_PLACES: Final = 8_000
+"""With so many nobody gets further ones, and with an eighth of them a namespace gets none. A plan has at most 10,000
+pods: those of one Workload, and one for each place."""
 MAX_CHECKED: Final = 64
 MAX_CAME: Final = 10_000
 """Pods whose Workload is kept between filter and bind."""
@@ -122,19 +126,15 @@ class HeldPlaces(Objector):
     def __len__(self) -> int:
         return sum(len(each.places) for each in self._of.values())
 
-    def __contains__(self, uid: object) -> bool:
-        return uid in self._of
-
-    @property
-    def full(self) -> set[str]:
-        """The namespaces for which no further Workload may hold places."""
-        counts = Counter(each.head.namespace for each in self._of.values())
-        return {namespace for namespace, count in counts.items() if count >= PER_NAMESPACE}
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no further Workload may hold places."""
-        return len(self._of) >= MAX_HELD
+    def full(self, namespaces: Iterable[str]) -> set[str]:
+        """Those of *namespaces* of which no further Workload may hold places."""
+        if len(self._of) >= MAX_HELD or len(self) >= MAX_PLACES:
+            return set(namespaces)
+        workloads, places = Counter[str](), Counter[str]()
+        for each in self._of.values():
+            workloads[each.head.namespace] += 1
+            places[each.head.namespace] += len(each.places)
+        return {name for name in workloads if workloads[name] >= PER_NAMESPACE or places[name] >= MAX_PLACES // 8}
 
     def until(self, uid: str) -> float | None:
         """When the places of a Workload are given back; None: it has none."""
@@ -172,10 +172,6 @@ class HeldPlaces(Objector):
         for uid in [uid for uid, held in self._of.items() if now >= held.until]:
             self.release(uid)
 
-    def clear(self) -> None:
-        """Give back everything."""
-        self.expire(float("inf"))
-
     def _forget(self, place: WorkloadPlace) -> None:
         name = place.node_name
         left = tuple(hold for hold in self._by_node.pop(name, ()) if hold[1] is not place)
@@ -196,10 +192,7 @@ class HeldPlaces(Objector):
 
     def _see_bound(self, owner: Owner, uid: str, node_name: str) -> None:
         """A pod of a Workload is on the node: it needs no place any longer."""
-        pods = self.bound.setdefault(owner.key, {})
-        if uid in pods:
-            return
-        pods[uid], self._owners[uid] = owner.pod_set, owner.key
+        self.bound.setdefault(owner.key, {})[uid], self._owners[uid] = owner.pod_set, owner.key
         held, mine = self._places_of(owner)
         if held is not None and mine:
             used = min(mine, key=lambda place: (place.node_name != node_name, place.uid not in (uid, "")))
@@ -226,8 +219,9 @@ class HeldPlaces(Objector):
         owner, uid = owner_of(call.args.document), call.args.pod.uid
         if owner is not None:
             self._came[uid] = owner
-        checks = {name: self._against(owner, call.args.priority, name) for name in filtered.feasible}
-        checks = {name: shapes for name, shapes in checks.items() if shapes}
+        named = frozenset(filtered.feasible)
+        found = ((name, self._against(owner, call.args.priority, name)) for name in self._by_node if name in named)
+        checks = {name: shapes for name, shapes in found if shapes}
         after = avoid(filtered, checks, RefusalReason.HELD)
         if checks and after is filtered:
             after = without(filtered, await self._taken(call.args.pod, checks), RefusalReason.HELD)
@@ -254,12 +248,9 @@ class HeldPlaces(Objector):
         before = self._permitted.get(call.node_name, ())
         return None if set(self._by_node.get(call.node_name, ())) <= set(before) else RACED
 
-    def post_bind(self, call: BindCall, outcome: BindOutcome) -> None:
-        """A pod that is bound needs its place no longer."""
+    def post_bind(self, call: BindCall, _outcome: BindOutcome) -> None:
+        """The attempt has ended. The watch shows whether the pod is bound, and needs its place no longer."""
         self._permitted.pop(call.node_name, None)
-        owner = self._came.get(call.pod.uid)
-        if owner is not None and isinstance(outcome, PodBound):
-            self._see_bound(owner, call.pod.uid, call.node_name)
 
     def kept_nodes(self, _known: KnownPod, _pod: Pod) -> Collection[str]:
         """The nodes with places."""

@@ -76,7 +76,7 @@ class FoundPlaces:
 
     places: list[WorkloadPlace] = field(default_factory=list)
     short: PodSet | None = None
-    why: Mapping[str, int] = field(default_factory=dict)
+    why: dict[str, int] = field(default_factory=dict)
     unsure: int = 0
     unknown: int = 0
     notes: Sequence[str] = ()
@@ -111,7 +111,9 @@ class Planner:
     async def find(self, pod_sets: Sequence[PodSet], uid: str) -> FoundPlaces:
         """Places for all pods. *uid*: of the Workload, whose own held places count as free."""
         shapes = {each.name: PodShape(pod_from_json(each.parts[0][0])) for each in pod_sets}
-        nodes = self.nodes_of(pod_sets) - self._kept(shapes.values())
+        nodes = self.nodes_of(pod_sets)
+        kept = nodes & self._kept(shapes.values())
+        nodes -= kept
         reporting = sorted(name for name in nodes if self._service.known.nodes.get(name) is not None)
         large_first = sorted(pod_sets, key=lambda each: _size(shapes[each.name]), reverse=True)
         found = FoundPlaces()
@@ -120,6 +122,7 @@ class Planner:
             if found.places:
                 break
         found.unknown = len(nodes) - len(reporting)
+        found.why |= {RefusalReason.HELD.text: len(kept)} if kept else {}
         return found
 
     async def is_impossible(self, pod_set: PodSet) -> bool:
@@ -145,10 +148,8 @@ class Planner:
         assert kubelet is not None
         assert state is not None  # a profile has both
         empty = PossibleStates((initial_state(kubelet, state.devices.devices),))
-        return (
-            self._service.judging.judge(shape, NodeClass(id=HYPOTHETICAL, kubelet=kubelet, possible=empty)).refusal
-            is None
-        )
+        node = NodeClass(id=HYPOTHETICAL, kubelet=kubelet, possible=empty)
+        return self._service.judging.judge(shape, node).refusal is None
 
     def _kept(self, shapes: Iterable[PodShape]) -> set[str]:
         """The nodes on which another feature may keep room from such pods."""
@@ -169,8 +170,6 @@ class Planner:
         for each in pod_sets:
             wanted += each.parts
             of_entry += [each] * len(each.parts)
-        documents = {id(each): each.parts for each in pod_sets}
-        first = {id(each): of_entry.index(each) for each in pod_sets}
         for line in await self._asked(wanted, names):
             if line.summary is not None:
                 notes = line.summary.get("notes")
@@ -181,7 +180,7 @@ class Planner:
                 if found.short is None:
                     found.short, found.why = pod_set, line.reasons
             else:
-                document, _ = documents[id(pod_set)][line.entry - first[id(pod_set)]]
+                document, _ = wanted[line.entry]
                 found.places.append(WorkloadPlace(line.node, pod_set.name, shapes[pod_set.name], document))
                 found.unsure += line.certainty in _UNSURE
         if found.short is not None:

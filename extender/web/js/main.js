@@ -10,6 +10,7 @@ import { byId, fill, h } from "./dom.js";
 import { setUpFilters } from "./filters.js";
 import { Grid } from "./grid.js";
 import { groupOf, groupingOf, groupings } from "./groups.js";
+import { offerKueue, showKueue } from "./kueue.js";
 import { showOverview } from "./overview.js";
 import { GroupDetail, showGroups } from "./podgroups.js";
 import { REFRESH_MS } from "./refreshing.js";
@@ -112,7 +113,7 @@ function setUpModes() {
 }
 
 /** The right pane of views without a name. @type {Record<string, [string, (side: HTMLElement, left: import("./state.js").GroupKey | null) => void]>} */
-const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups], shapes: ["Declared shapes", showShapes], audit: ["Audit", showAudit], "scale-ups": ["Requests for nodes", showScaleUps] };
+const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups], shapes: ["Declared shapes", showShapes], audit: ["Audit", showAudit], "scale-ups": ["Requests for nodes", showScaleUps], kueue: ["Admission check of Kueue", showKueue] };
 
 function showRoute() {
   const { view, name } = state.route;
@@ -200,4 +201,4 @@ document.addEventListener("away", (event) => {
   document.documentElement.toggleAttribute("data-away", since !== null);
   byId("away").textContent = since && `The service has not answered since ${since.toLocaleTimeString()}: what is shown is from before.`;
 });
-refresh().then(offerScaleUps);
+refresh().then(offerScaleUps).then(offerKueue);

@@ -4,7 +4,7 @@ import { NO_CHOICES } from "./cluster.js";
 /** @typedef {{source: string, namespace: string, name: string}} GroupKey of a group of pods */
 /**
  * What is shown. `name`: of the node or the group.
- * @typedef {{view: "nodes" | "node" | "pod" | "decisions" | "advice" | "groups" | "group" | "shapes" | "audit" | "scale-ups", name: string, group: GroupKey | null}} Route
+ * @typedef {{view: "nodes" | "node" | "pod" | "decisions" | "advice" | "groups" | "group" | "shapes" | "audit" | "scale-ups" | "kueue", name: string, group: GroupKey | null}} Route
  */
 
 export const state = {
@@ -72,7 +72,7 @@ function routeOf(head, rest) {
     const group = { source: rest[0], namespace: rest[1], name: rest[2] };
     return { view: "group", name: `${group.namespace}/${group.name}`, group };
   }
-  const known = /** @type {const} */ (["pod", "decisions", "advice", "groups", "shapes", "audit", "scale-ups"]).find((view) => view === head);
+  const known = /** @type {const} */ (["pod", "decisions", "advice", "groups", "shapes", "audit", "scale-ups", "kueue"]).find((view) => view === head);
   return { view: known ?? "nodes", name: "", group: null };
 }
 

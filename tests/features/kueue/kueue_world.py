@@ -24,7 +24,7 @@ from extender.kube.feed import ClusterFeed
 from extender.kube.nodes import NODES, NodeObject, WatchedSurroundings
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.source import Source
-from extender.scheduling.binder import PodBound
+from extender.scheduling.binder import BindOutcome, PodBound
 from extender.wire.parsing import rfc_3339
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
@@ -211,12 +211,14 @@ class KueueWorld:
         args = SchedulerArgs(pod=pod_from_json(pod), names=names, nodes=None, priority=priority, document=pod)
         return list((await self.service.scheduling.filter.filter(args)).feasible)
 
+    async def bind(self, pod: Json, node: str) -> BindOutcome:
+        return await self.service.scheduling.bind.bind(ExtenderBindingArgs(**binding_of(pod, node)))
+
     async def schedule(self) -> None:
         for pod in self.server.pods.list("spec.nodeName="):
             if pod["spec"].get("nodeName") or not (feasible := await self.offered(pod)):
                 continue
-            bound = await self.service.scheduling.bind.bind(ExtenderBindingArgs(**binding_of(pod, feasible[0])))
-            if isinstance(bound, PodBound):
+            if isinstance(await self.bind(pod, feasible[0]), PodBound):
                 assert self.land(pod, feasible[0]), f"the kubelet refused {pod['metadata']['name']}"
 
     def land(self, pod: Json | None, node: str) -> bool:

@@ -2,13 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from extender.features.kueue.controller import ENDING_SECONDS
 from extender.features.kueue.held import PER_NAMESPACE
+from extender.samples.machines import Hardware
+from extender.scheduling.binder import BindFailure, NotBound, PodBound
+from extender.scheduling.objections import BindCall
+from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer
 from tests.features.kueue.kueue_world import CHECK, KueueWorld
+from tests.reports import report_of, sample
 
 Story = Callable[[KueueWorld], Coroutine[Any, Any, None]]
 
@@ -141,8 +149,9 @@ def test_two_workloads_do_not_get_the_same_places(server: FakeApiServer) -> None
     async def story(world: KueueWorld) -> None:
         world.submit("first", (2, 14))
         world.submit("second", (2, 14))
-        await world.tick(2, scheduler=False)
+        await world.tick(8, scheduler=False)
         assert sorted(world.condition(name, "Admitted") for name in ("first", "second")) == [False, True]
+        assert sorted(world.check(name).get("retryCount", 0) for name in ("first", "second")) == [0, 1]
 
     play(server, story, "n1")
 
@@ -285,3 +294,104 @@ def test_a_check_of_another_controller_is_left_alone(server: FakeApiServer) -> N
         assert "status" not in server.kueue_checks.list()[0]
 
     play(server, story)
+
+
+def test_a_pod_of_the_workload_is_offered_its_own_place_and_each_pod_another_one(server: FakeApiServer) -> None:
+    async def story(world: KueueWorld) -> None:
+        world.submit("job", (3, 14))
+        await world.tick(2, scheduler=False)
+        pods = world.pods_of("job")
+        offered = [await world.offered(pod) for pod in pods]
+        assert sorted(offered) in ([["n1"], ["n1"], ["n2"]], [["n1"], ["n2"], ["n2"]])
+        assert await world.offered(pods[0]) == offered[0], "the same one again"
+
+    play(server, story)
+
+
+def test_bind_refuses_a_pod_that_was_offered_the_node_before_the_places_were_held(server: FakeApiServer) -> None:
+    async def story(world: KueueWorld) -> None:
+        await world.tick(2)
+        world.run("early", 14, "")
+        early = world.server.pods.get("early", "other")
+        assert early is not None
+        assert await world.offered(early) == ["n1"]
+        world.submit("job", (2, 14))
+        await world.tick(1, scheduler=False)
+        assert len(world.feature.held) == 2
+        refused = await world.bind(early, "n1")
+        assert isinstance(refused, NotBound)
+        assert refused.failure is BindFailure.HELD
+        world.clock.now += 30
+        await world.tick(1, scheduler=False)
+        assert await world.bind(early, "n1") == PodBound()
+
+    play(server, story, "n1")
+
+
+def test_places_that_are_held_between_the_steps_of_a_binding_are_seen(server: FakeApiServer) -> None:
+    async def story(world: KueueWorld) -> None:
+        await world.tick(2)
+        world.run("early", 14, "")
+        early = world.server.pods.get("early", "other")
+        assert early is not None
+        await world.offered(early)
+        held = world.feature.held
+        call = BindCall(pod_from_json(early), "n1", world.service.known.pods.get(early["metadata"]["uid"]))
+        assert await held.permit(call) is None
+        world.submit("job", (2, 14))
+        await world.tick(1, scheduler=False)
+        assert held.reserve(call) is not None
+
+    play(server, story, "n1")
+
+
+def test_the_time_of_a_retry_is_that_of_the_next_end(server: FakeApiServer) -> None:
+    async def story(world: KueueWorld) -> None:
+        world.submit("first", (2, 14))
+        await world.tick(2, scheduler=False)
+        world.submit("second", (2, 14))
+        await world.tick(1, scheduler=False)
+        assert 0 < world.retry_at["second"] - world.clock() <= 30, "the places of the first one are given back then"
+        world.clock.now += 40
+        world.server.kueue_workloads.delete("first", "team")
+        world.server.kueue_workloads.delete("second", "team")
+        world.run("busy", 14, "n1")
+        world.server.pods.delete("busy", "other", grace_seconds=30)
+        world.submit("third", (2, 14))
+        await world.tick(1, scheduler=False)
+        assert world.retry_at["third"] - world.clock() == ENDING_SECONDS
+
+    play(server, story, "n1")
+
+
+def test_nodes_on_which_groups_have_places_get_no_pod(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: KueueWorld) -> None:
+        (gangs,) = [each for each in world.service.scheduling.objectors if type(each).__name__ == "Gangs"]
+        monkeypatch.setattr(gangs, "kept_nodes", lambda *_: {"n1": ()})
+        world.submit("job", (3, 14))
+        await world.tick(2)
+        assert world.check("job")["retryCount"] == 1
+        world.submit("small", (2, 14))
+        await world.tick(2)
+        assert world.nodes_of("small") == ["n2", "n2"]
+
+    play(server, story, gangs="on")
+
+
+@pytest.mark.parametrize(("pool", "state"), [("a", "Retry"), ("b", "Rejected")])
+def test_a_profile_that_could_have_the_flavor_counts_as_an_empty_node(
+    server: FakeApiServer, tmp_path: Path, pool: str, state: str
+) -> None:
+    large = Hardware(sockets=2, numa_per_socket=1, cores_per_numa=16, threads=2, memory_gib=32, distances=(10, 21))
+    report = report_of(sample("model", hardware=large))
+    (tmp_path / "large.json").write_bytes(orjson.dumps({"labels": {"pool": pool}, "report": report}))
+
+    async def story(world: KueueWorld) -> None:
+        world.submit("job", (1, 18))
+        await world.tick(1)
+        world.paused = True
+        world.reserve(world.workload("job"))
+        await world.tick(1)
+        assert world.check("job")["state"] == state
+
+    play(server, story, node_profiles=tmp_path)
