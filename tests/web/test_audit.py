@@ -121,3 +121,14 @@ def test_a_service_that_is_gone_is_seen_at_once_and_until_it_is_back(page: Page,
     page.screenshot(path=screenshots / "away.png")
     page.unroute("**/v1/**")
     expect(page.locator("#away")).to_be_empty(timeout=10_000)
+
+
+def test_a_section_that_cannot_be_loaded_says_so(page: Page, demo: str) -> None:
+    page.route("**/web/js/shapes.js", lambda route: route.abort())
+    page.goto(demo)
+
+    page.get_by_role("link", name="Shapes", exact=True).click()
+    expect(page.get_by_text("This section cannot be loaded.")).to_be_visible()
+
+    page.get_by_role("link", name="Audit", exact=True).click()
+    expect(page.get_by_text("0 predictions")).to_be_visible()

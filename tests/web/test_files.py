@@ -40,9 +40,9 @@ def test_every_file_that_the_page_names_is_there(client: TestClient) -> None:
         reply = client.get(path)
         assert reply.status_code == 200, path
         waiting += re.findall(r'(?:src|href)="(/web/[^"]+)"', reply.text)
-        waiting += [f"/web/js/{name}" for name in re.findall(r'from "\./([\w-]+\.js)"', reply.text)]
+        waiting += [f"/web/js/{name}" for name in re.findall(r'(?:from |import\()"\./([\w-]+\.js)"', reply.text)]
 
-    assert {"/web/js/main.js", "/web/js/map.js", "/web/css/tokens.css", "/web/icon.svg"} <= seen
+    assert {"/web/js/main.js", "/web/js/map.js", "/web/js/audit.js", "/web/css/tokens.css", "/web/icon.svg"} <= seen
 
 
 def test_files_are_asked_for_again_and_not_sent_again(client: TestClient) -> None:

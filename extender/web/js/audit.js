@@ -1,7 +1,7 @@
 // The audit: what was predicted of pods, and what their kubelets did.
-import { ApiError, call } from "./api.js";
+import { call } from "./api.js";
 import { fill, h, table, tag } from "./dom.js";
-import { REFRESH_MS } from "./refreshing.js";
+import { showFresh } from "./refreshing.js";
 import { nodeAddress } from "./state.js";
 import { ago, number, plural } from "./units.js";
 
@@ -13,29 +13,14 @@ const pane = h("div", { class: "groups" },
   h("div", { class: "welcome" }, h("h2", {}, "Audit"),
     h("p", {}, "Each prediction since the extender started, compared with what the kubelet then did.")), results);
 
-/** @type {ReturnType<typeof setTimeout> | undefined} */
-let timer;
-
 /** @param {HTMLElement} side */
 export function showAudit(side) {
-  fill(side, pane);
-  load();
-}
-
-async function load() {
-  clearTimeout(timer);
-  if (!document.hidden || !results.hasChildNodes()) await refresh();
-  if (pane.isConnected) timer = setTimeout(load, REFRESH_MS);
+  showFresh(side, pane, results, refresh);
 }
 
 async function refresh() {
-  try {
-    const audit = await call("/v1/audit");
-    if (!results.contains(document.activeElement)) fill(results, ...parts(audit));
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    fill(results, h("p", { class: "error", role: "alert" }, error.message));
-  }
+  const audit = await call("/v1/audit");
+  if (!results.contains(document.activeElement)) fill(results, ...parts(audit));
 }
 
 /** @param {any} audit an AuditView */

@@ -1,6 +1,6 @@
 // The admission check of Kueue: the last answer to each Workload, and the places that are held for it.
-import { ApiError, call } from "./api.js";
-import { byId, h, tag } from "./dom.js";
+import { call } from "./api.js";
+import { h, tag } from "./dom.js";
 import { redraw } from "./podgroups.js";
 import { showFresh } from "./refreshing.js";
 import { ago, number, plural } from "./units.js";
@@ -15,15 +15,6 @@ const list = h("div");
 const pane = h("div", { class: "groups" },
   h("div", { class: "welcome" }, h("h2", {}, "Admission check of Kueue"),
     h("p", {}, "Workloads of Kueue that got quota, and whether all of their pods get places on NUMA nodes.")), mode, list);
-
-/** Show the link to this section if the check is answered at all. */
-export async function offerKueue() {
-  try {
-    byId("kueue-link").hidden = (await call("/v1/kueue")).mode === "off";
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-  }
-}
 
 /** @param {HTMLElement} side */
 export function showKueue(side) {

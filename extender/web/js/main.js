@@ -1,8 +1,6 @@
 // Connects all parts. The address decides what is shown.
-import { showAdvice } from "./advice.js";
-import { ApiError } from "./api.js";
+import { ApiError, call } from "./api.js";
 import { askAbout, setUpAsking } from "./ask.js";
-import { showAudit } from "./audit.js";
 import { loadNodes, select } from "./cluster.js";
 import { ClusterMap } from "./clustermap.js";
 import { Detail } from "./detail.js";
@@ -10,12 +8,9 @@ import { byId, fill, h } from "./dom.js";
 import { setUpFilters } from "./filters.js";
 import { Grid } from "./grid.js";
 import { groupOf, groupingOf, groupings } from "./groups.js";
-import { offerKueue, showKueue } from "./kueue.js";
 import { showOverview } from "./overview.js";
 import { GroupDetail, showGroups } from "./podgroups.js";
 import { REFRESH_MS } from "./refreshing.js";
-import { offerScaleUps, showScaleUps } from "./scaleups.js";
-import { showShapes } from "./shapes.js";
 import { addressOf, emit, keepAsked, nodeAddress, on, readAddress, setFilters, state } from "./state.js";
 import { TILE, tile } from "./tile.js";
 import { number, plural } from "./units.js";
@@ -112,8 +107,17 @@ function setUpModes() {
   });
 }
 
-/** The right pane of views without a name. @type {Record<string, [string, (side: HTMLElement, left: import("./state.js").GroupKey | null) => void]>} */
-const PANES = { nodes: ["Overview", showOverview], advice: ["Advice", showAdvice], groups: ["Groups of pods", showGroups], shapes: ["Declared shapes", showShapes], audit: ["Audit", showAudit], "scale-ups": ["Requests for nodes", showScaleUps], kueue: ["Admission check of Kueue", showKueue] };
+/** @typedef {(side: HTMLElement, left: import("./state.js").GroupKey | null) => void} Show */
+/** The right pane of views without a name; some are loaded when they are opened. @type {Record<string, [string, () => Show | Promise<Show>]>} */
+const PANES = {
+  nodes: ["Overview", () => showOverview],
+  groups: ["Groups of pods", () => showGroups],
+  advice: ["Advice", async () => (await import("./advice.js")).showAdvice],
+  shapes: ["Declared shapes", async () => (await import("./shapes.js")).showShapes],
+  audit: ["Audit", async () => (await import("./audit.js")).showAudit],
+  "scale-ups": ["Requests for nodes", async () => (await import("./scaleups.js")).showScaleUps],
+  kueue: ["Admission check of Kueue", async () => (await import("./kueue.js")).showKueue],
+};
 
 function showRoute() {
   const { view, name } = state.route;
@@ -141,10 +145,28 @@ function showSide() {
   const left = detail instanceof GroupDetail ? detail.key : null;
   detail?.stop();
   detail = view === "node" ? new Detail(name, side) : group ? new GroupDetail(group, side) : null;
-  const [label, show] = PANES[view] ?? PANES.nodes;
+  const [label, pane] = PANES[view] ?? PANES.nodes;
   side.setAttribute("aria-label", detail ? `${group ? "Group" : "Node"} ${name}` : label);
   if (detail) side.scrollTop = 0;
-  else show(side, left);
+  else showPane(pane, wanted, left);
+}
+
+/** @param {() => Show | Promise<Show>} pane @param {string} wanted the address that it is for @param {import("./state.js").GroupKey | null} left */
+async function showPane(pane, wanted, left) {
+  const show = await Promise.resolve().then(pane).catch((error) => {
+    if (!(error instanceof TypeError)) throw error; // the browser's error if a file cannot be loaded
+    return () => fill(side, h("p", { class: "error", role: "alert" }, "This section cannot be loaded. Reload the page once the service runs."));
+  });
+  if (shownSide === wanted) show(side, left);
+}
+
+/** Show the links to the sections of features that are not off. */
+async function offerFeatures() {
+  try {
+    for (const view of ["scale-ups", "kueue"]) byId(`${view}-link`).hidden = (await call(`/v1/${view}`)).mode === "off";
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+  }
 }
 
 /** Escape leaves a node for the tile that it was opened from, and a group for the list. @param {KeyboardEvent} event */
@@ -201,4 +223,4 @@ document.addEventListener("away", (event) => {
   document.documentElement.toggleAttribute("data-away", since !== null);
   byId("away").textContent = since && `The service has not answered since ${since.toLocaleTimeString()}: what is shown is from before.`;
 });
-refresh().then(offerScaleUps).then(offerKueue);
+refresh().then(offerFeatures);

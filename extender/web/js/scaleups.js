@@ -1,7 +1,7 @@
 // Requests for nodes to Cluster Autoscaler: for which pods, how many, in which pools, and what became of them.
 import { code } from "./adviceanswers.js";
-import { ApiError, call } from "./api.js";
-import { byId, h, tag } from "./dom.js";
+import { call } from "./api.js";
+import { h, tag } from "./dom.js";
 import { redraw } from "./podgroups.js";
 import { showFresh } from "./refreshing.js";
 import { ago, number, plural } from "./units.js";
@@ -25,15 +25,6 @@ const pane = h("div", { class: "groups" },
     h("p", {}, "Nodes that the extender asks Cluster Autoscaler for, because no node has room for a pod on its NUMA nodes.")), mode, list);
 /** The names of the requests whose objects are unfolded. @type {Set<string>} */
 const unfolded = new Set();
-
-/** Show the link to this section if the extender asks for nodes at all. */
-export async function offerScaleUps() {
-  try {
-    byId("scale-ups-link").hidden = (await call("/v1/scale-ups")).mode === "off";
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-  }
-}
 
 /** @param {HTMLElement} side */
 export function showScaleUps(side) {
