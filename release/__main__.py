@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from release.building import Release, Wanted, build
 from release.version import version_of
 
 ROOT: Final = Path(__file__).parents[1]
+COLUMNS: Final = 120
 
 
 @click.group(invoke_without_command=True)
@@ -53,7 +55,7 @@ def _print(release: Release, folder: Path) -> None:
     for name, text in release.made.items():
         click.echo(f"{name:{width}}  {(folder / name).stat().st_size / 1e6:9.3f} MB  {text}")
     for name, reason in release.missing.items():
-        click.echo(f"NOT MADE: {name}: {reason}")
+        click.echo(textwrap.fill(f"NOT MADE: {name}: {reason}", COLUMNS, subsequent_indent="  "))
 
 
 @main.command("images")

@@ -9,6 +9,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ import pytest
 import yaml
 
 from release import krew, single_file
+from release.__main__ import _print
 from release.archives import pack, sha256
 from release.building import Release, Wanted, build
 from release.version import read_version
@@ -108,6 +110,18 @@ def test_a_version_is_built_once(built: tuple[Release, Path]) -> None:
 
 def test_what_is_not_made_is_said(built: tuple[Release, Path]) -> None:
     assert built[0].missing["images, air-gapped archive"] == "neither podman nor buildah works here"
+
+
+def test_what_is_not_made_is_printed_in_lines_of_120_characters(
+    built: tuple[Release, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "ERROR: " + "no version of a package for this platform, " * 5
+    _print(replace(built[0], missing={"kubectl-numa for linux-arm64": reason}), built[1])
+    _, _, last = capsys.readouterr().out.rpartition("NOT MADE: ")
+    assert " ".join(last.split()) == f"kubectl-numa for linux-arm64: {reason.strip()}"
+    assert len(f"NOT MADE: {last}".splitlines()[0]) <= 120
+    assert len(last.splitlines()) > 1
+    assert max(map(len, last.splitlines())) <= 120
 
 
 def test_the_checksums_and_their_signature_are_right(built: tuple[Release, Path]) -> None:
