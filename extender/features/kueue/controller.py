@@ -28,6 +28,7 @@ import msgspec
 
 from extender.answers.question import QuestionError
 from extender.bounded import BoundedMap
+from extender.cluster.node import UnknownNodeError
 from extender.features.kueue.held import HeldPlaces
 from extender.features.kueue.objects import (
     Check,
@@ -118,21 +119,20 @@ class AlignmentController(LeaderTask):
     def apply_workloads(self, batch: Batch[WorkloadHead]) -> None:
         """Apply changes from the watch of Workloads."""
         for change in batch.changes:
-            head, queue = change.value, self._queues.get(change.value.namespace, OrderedDict())
-            is_over = isinstance(change, Gone) or head.phase in (Phase.QUEUED, Phase.OVER)
-            since = max([head.reserved_at, *(at for _, at in head.states.values())])
-            if is_over:
+            head = change.value
+            queue = self._queues.setdefault(head.namespace, OrderedDict())
+            answered_at = max((at for _, at in head.states.values()), default=head.reserved_at)
+            until = answered_at + self.service.settings.kueue_hold_seconds
+            if isinstance(change, Gone) or head.phase in (Phase.QUEUED, Phase.OVER):
                 self.held.release(head.uid)
                 self._tried.pop(head.uid, None)
-            if is_over or (
-                head.phase is Phase.ADMITTED and self.wall() > since + self.service.settings.kueue_hold_seconds
-            ):
+                queue.pop(head.uid, None)
+            elif head.phase is Phase.ADMITTED and self.wall() > until:
                 queue.pop(head.uid, None)
             else:
                 queue[head.uid] = head
-                self._queues.setdefault(head.namespace, queue)
             if not queue:
-                self._queues.pop(head.namespace, None)
+                del self._queues[head.namespace]
 
     # Steps
 
@@ -157,7 +157,7 @@ class AlignmentController(LeaderTask):
             self._tried[head.uid] = now
             try:
                 await self._look(head)
-            except (KubeError, QuestionError, msgspec.DecodeError) as error:
+            except (KubeError, QuestionError, UnknownNodeError, msgspec.DecodeError) as error:
                 self.service.metrics.kueue_answers.labels("failed").inc()
                 LOG.warning("Workload not answered name=%s/%s reason=%r", head.namespace, head.name, str(error))
         self._next_at = self.service.clock() + PAUSE_SHARE * (self.service.clock() - now)
@@ -272,11 +272,8 @@ class AlignmentController(LeaderTask):
     async def _write(self, head: WorkloadHead, read: JSON, answer: Answer) -> bool:
         """Hold the places, and write the answer; whether it was written. Raises KubeError."""
         message = answer.message.encode()[:MAX_MESSAGE].decode(errors="ignore")
-        before = {
-            text(each, "name"): text(each, "message") for each in items(mapping(read, "status"), "admissionChecks")
-        }
-        pending = self._pending(head)
-        if answer.state is CheckState.PENDING and all(before[name] == message for name in pending):
+        last = self.shown.get(head.uid)
+        if answer.state is CheckState.PENDING and last is not None and last.is_written and last.answer == answer:
             return True
         entry = entry_of(answer.state, message, self.wall(), answer.seconds)
         is_written = False
@@ -285,7 +282,9 @@ class AlignmentController(LeaderTask):
             self.held.hold(head, _priority(read), until, answer.found.places)
             self._given[head.uid] = None
         try:
-            is_written = await asyncio.to_thread(self._objects.answer, head, read, dict.fromkeys(pending, entry))
+            is_written = await asyncio.to_thread(
+                self._objects.answer, head, read, dict.fromkeys(self._pending(head), entry)
+            )
         except NoReplyError as error:
             is_written = error.maybe_done
             raise

@@ -17,8 +17,6 @@ from extender.features.kueue.held import HeldPlaces, owner_of_record
 from extender.features.kueue.objects import CHECKS, FLAVORS, WORKLOADS
 from extender.features.kueue.places import Planner
 from extender.intake import read_profiles
-from extender.kube.changes import Batch, Gone
-from extender.kube.nodes import NodeObject
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.replies import ReplyBody, about
 
@@ -70,17 +68,12 @@ class KueueFeature(ConnectedFeature):
         self.controller = AlignmentController(
             self.service, connection.client, connection.leads, planner=self.planner, held=self.held
         )
-        connection.on_nodes.append(self.apply_nodes)
+        connection.on_nodes.append(self.planner.apply_nodes)
         connection.on_pods(self.held.apply_pods, owner_of_record)
         connection.watch("admissionchecks", CHECKS, self.controller.apply_checks)
         connection.watch("resourceflavors", FLAVORS, self.controller.apply_flavors)
         connection.watch("kueue workloads", WORKLOADS, self.controller.apply_workloads)
         connection.every(STEP_SECONDS, self.controller.step)
-
-    def apply_nodes(self, batch: Batch[NodeObject]) -> None:
-        """Apply changes from the watch of nodes."""
-        for change in batch.changes:
-            (self.planner.names.discard if isinstance(change, Gone) else self.planner.names.add)(change.value.name)
 
     def scrape(self) -> None:
         """Count the places that are held."""

@@ -24,7 +24,9 @@ from extender.cluster.pods import KnownPod
 from extender.features.kueue.held import HeldPlaces, WorkloadPlace
 from extender.features.kueue.workloads import PodSet
 from extender.intake import NodeProfile
+from extender.kube.changes import Batch, Gone
 from extender.kube.client import JSON
+from extender.kube.nodes import NodeObject
 from extender.kubelet.startup import initial_state
 from extender.kubelet.verdict import Certainty
 from extender.replay.possible_states import PossibleStates
@@ -35,18 +37,8 @@ from extender.wire.pods import pod_from_json
 
 CALLER: Final = "numa-extender/kueue"
 NOT_KNOWN: Final = frozenset(
-    reason.text
-    for reason in (
-        RefusalReason.STALE,
-        RefusalReason.UNKNOWN,
-        RefusalReason.AWAITED,
-        RefusalReason.NEWER,
-        RefusalReason.LATE,
-        RefusalReason.NO_TURN,
-        RefusalReason.CHANGING,
-        RefusalReason.CONTRADICTORY,
-        RefusalReason.STARTING,
-    )
+    RefusalReason[name].text
+    for name in ("STALE", "UNKNOWN", "AWAITED", "NEWER", "LATE", "NO_TURN", "CHANGING", "CONTRADICTORY", "STARTING")
 )
 """Refusals that say nothing of the room on a node."""
 _UNSURE: Final = frozenset({Certainty.STALE, Certainty.UNKNOWN, Certainty.POSSIBLE})
@@ -94,19 +86,29 @@ class FoundPlaces:
 
 
 class Planner:
-    """Asks. `names`: of all nodes. All methods may raise QuestionError, WireError or msgspec.DecodeError."""
+    """Asks. *profiles*: of nodes that may come. `labels`: of all nodes, by name.
+
+    Its coroutines may raise QuestionError, WireError, UnknownNodeError or msgspec.DecodeError.
+    """
 
     def __init__(self, service: Service, held: HeldPlaces, profiles: Sequence[NodeProfile]) -> None:
         self._service, self._held, self._profiles = service, held, profiles
-        self.names: set[str] = set()
+        self.labels: dict[str, Mapping[str, str]] = {}
         self.questions: Questions | None = None
+
+    def apply_nodes(self, batch: Batch[NodeObject]) -> None:
+        """Apply changes from the watch of nodes."""
+        for change in batch.changes:
+            if isinstance(change, Gone):
+                self.labels.pop(change.value.name, None)
+            else:
+                self.labels[change.value.name] = change.value.labels
 
     def nodes_of(self, pod_sets: Iterable[PodSet]) -> set[str]:
         """The nodes of the pod sets' flavors."""
-        wanted = {tuple(sorted(each.labels.items())) for each in pod_sets}
-        look_up = self._service.surroundings
-        found = {name: (look_up(name).labels or {}).items() for name in self.names}
-        return {name for name, labels in found.items() if any(set(each) <= labels for each in wanted)}
+        wanted = [dict(each) for each in {tuple(sorted(each.labels.items())) for each in pod_sets}]
+        found = ((name, labels.items()) for name, labels in self.labels.items())
+        return {name for name, labels in found if any(each.items() <= labels for each in wanted)}
 
     async def find(self, pod_sets: Sequence[PodSet], uid: str) -> FoundPlaces:
         """Places for all pods. *uid*: of the Workload, whose own held places count as free."""
@@ -114,7 +116,7 @@ class Planner:
         nodes = self.nodes_of(pod_sets)
         kept = nodes & self._kept(shapes.values())
         nodes -= kept
-        reporting = sorted(name for name in nodes if self._service.known.nodes.get(name) is not None)
+        reporting = sorted(name for name in nodes if self._service.known.nodes.observation(name) is not None)
         large_first = sorted(pod_sets, key=lambda each: _size(shapes[each.name]), reverse=True)
         found = FoundPlaces()
         for order in [large_first] if large_first == list(pod_sets) else [large_first, pod_sets]:
@@ -126,10 +128,8 @@ class Planner:
         return found
 
     async def is_impossible(self, pod_set: PodSet) -> bool:
-        """Whether no empty node of the pod set's flavor would ever take one of its pods."""
+        """Whether no empty node of the pod set's flavor would ever take one of its pods. All nodes have reported."""
         document, names = pod_set.parts[0][0], self.nodes_of([pod_set])
-        if any(self._service.known.nodes.get(name) is None for name in names):
-            return False
         profiles = [each for each in self._profiles if _may_have(each.labels, pod_set.labels)]
         if not names and not profiles:
             return False

@@ -179,7 +179,7 @@ class KueueWorld:
         batch = Batch(tuple(self._nodes.replace(nodes)), complete=True)
         self._surroundings.apply_nodes(batch)
         self._feed.apply_nodes(batch)
-        self.feature.apply_nodes(batch)
+        self.feature.planner.apply_nodes(batch)
         decoded = dict(filter(None, (self._decode(pod) for pod in self.server.pods.list("spec.nodeName!="))))
         pods = Batch(tuple(self._pods.replace(decoded)), complete=True)
         self._surroundings.apply_pods(pods)

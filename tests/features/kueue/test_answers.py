@@ -132,6 +132,15 @@ def test_nodes_of_other_flavors_give_no_places(server: FakeApiServer) -> None:
     play(server, story)
 
 
+def test_nodes_of_other_flavors_do_not_count_when_a_shape_is_impossible(server: FakeApiServer) -> None:
+    async def story(world: KueueWorld) -> None:
+        world.server.nodes.patch("n2", {"metadata": {"labels": {"pool": "b"}}})
+        world.submit("job", (1, 18))
+        await world.until("job", "Rejected")
+
+    play(server, story, silent=("n2",))
+
+
 def test_pod_sets_of_different_shapes_are_placed_together(server: FakeApiServer) -> None:
     """The NUMA nodes have 14 and 16 CPUs: the pod of 16 CPUs must come first."""
 
