@@ -1,6 +1,7 @@
 """Nodes of questions, for tests."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -74,4 +75,5 @@ def subject_of(node: SampleNode, *, requested_milli: Mapping[str, int] | None = 
 
 def live(record: NodeRecord, look_up: LookUp) -> Subject:
     """A live node in its current state."""
-    return subject_with(record.name, record.node_class, record.state, look_up(record.name), record.observation.facts)
+    subject = subject_with(record.name, record.node_class, record.state, look_up(record.name))
+    return replace(subject, facts=record.observation.facts)

@@ -136,7 +136,7 @@ class Snapshot:
         for node in update.nodes:
             node_class = self._classes[node.class_id]
             state = node_class.state if node.state is None else node.state
-            self._nodes[node.name] = subject_of(node.name, node_class, state, self._shared(node.around), {})
+            self._nodes[node.name] = subject_of(node.name, node_class, state, self._shared(node.around))
             self._pods[node.name] = node.pods
         for name in update.gone_nodes:
             del self._nodes[name], self._pods[name]

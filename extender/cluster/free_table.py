@@ -42,7 +42,7 @@ WHOLE_CORES: Final = "\0whole cores"
 class _Columns(NamedTuple):
     """The columns of one resource.
 
-    `bits`: the position of each column's NUMA node in the group; -1: the column does not matter.
+    `bits`: for each column, the position of its NUMA node in the group; -1 for a column that does not matter.
     """
 
     places: slice
@@ -192,7 +192,7 @@ class RowGroup:
     def _is_refusal_decided(
         self, step: PodStep, position: int, fits_of: Mapping[str, Int64s], has_wide_room: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Whether single NUMA nodes decide the verdict, in rows where none has room for all resources of a merge.
+        """For each row in which no single NUMA node has room for all resources of a merge: whether that is a refusal.
 
         *fits_of*: the NUMA nodes with room, by resource. *position*: the number of the merge. Earlier merges have taken
         room. The refusal names a resource without such a NUMA node. Memory that no set of NUMA nodes can serve has no

@@ -42,19 +42,23 @@ class Observation:
     """One report, interpreted.
 
     `digest` is the SHA-256 of the body it came in. `observed_at` is Unix seconds by the node's clock, for people only.
+    `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not known;
+    None if the report itself has it. `kubelet_digest`: SHA-256 of the parts of the report that describe the kubelet, ""
+    if they describe none. `facts` are passed on unread, for people: a JSON object.
+
     `kubelet` and `state` are None if the report is not enough for any verdict; `hidden` names the managers whose state
-    is not in it. `contradictory`: the state contradicts itself, so that no verdict is certain. `pod_uids` are the pods
-    that the report knows of; None if it could not list them. `listed` are those of them that the kubelet itself lists,
-    `left` those that it does not count: gone, unless the pod watch has them alive. For the others it is not known
-    whether they are counted. `unlisted`: pods that hold something and that a list with the UIDs of all its pods does
-    not have. `version_from_node`: the kubelet version that the Node object named when the report came, "" if it was not
-    known; None if the report itself has it. `kubelet_listens`: whether the kubelet listened on its podresources socket
-    when the report was made; `kubelet_seconds`: for how long it had listened by then. Both are None if it is not known.
-    `kubelet_digest`: SHA-256 of the parts of the report that describe the kubelet, "" if they describe none. `counts`:
-    all that is known, instead of a report. `pools`: those that the NRI plugin publishes, kept only if the report does
-    not know what its policy has granted, or if they are others than the replayed policy would have (`has_other_pools`:
-    then the plugin is not the one that is replayed, and the policy is hidden); `nri_config`: the policy's
-    configuration, None if it is not known. `facts` are passed on unread, for people: a JSON object.
+    is not in it. `contradictory`: the state contradicts itself, so that no verdict is certain. `counts`: all that is
+    known, instead of a report. `kubelet_listens`: whether the kubelet listened on its podresources socket when the
+    report was made; `kubelet_seconds`: for how long it had listened by then. Both are None if it is not known.
+
+    `pod_uids` are the pods that the report knows of; None if it could not list them. `listed`: those of them that the
+    kubelet itself lists. `left`: those that it does not count. They are gone, unless they are alive in the pod watch.
+    For the others it is not known whether they are counted. `unlisted`: pods that hold something and are not in the
+    list, although it has the UIDs of all its pods.
+
+    `nri_config`: the configuration of the NRI policy, None if it is not known. `pools`: those that the NRI plugin
+    publishes. They are kept only if the report does not know what the policy has granted, or if the replayed policy
+    would have other pools (`has_other_pools`): then another plugin runs, and the policy is hidden.
     """
 
     node_name: str
@@ -313,9 +317,10 @@ class Deadlines:
 
 
 class Restarts:
-    """*start_seconds*: how long a kubelet counts as starting; *down_seconds*: the longest time for that.
+    """Which kubelets are stopped, or have just started.
 
-    A stopped kubelet counts as stopped for *down_seconds*, at most.
+    *start_seconds*: how long a kubelet counts as starting. *down_seconds*: the longest time that a kubelet counts as
+    stopped, or as starting.
     """
 
     def __init__(self, *, start_seconds: float = 10.0, down_seconds: float = 50.0) -> None:

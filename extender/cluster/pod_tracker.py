@@ -258,9 +258,9 @@ class PodTracker:
         """Pods of the report that do not exist, and those that may not exist: the watch does not show them.
 
         Both cases are possible at first, because the watch may be late, and a kubelet releases the resources of a pod
-        only when it admits the next one. Later a pod exists if the kubelet lists it. A pod that is alive in the watch
-        and not in the kubelet's list stays uncertain until they agree: a kubelet that has just started lists
-        no pod, and admits the running ones again when its first list comes.
+        only when it admits the next one. Later, the pods that the kubelet lists exist. A pod that is alive in the watch
+        and not in the kubelet's list stays uncertain until they agree: a kubelet that has just started lists no pod,
+        and admits the running ones again when its first list comes.
         """
         unknown = NO_PODS
         if watch_is_live:

@@ -322,7 +322,7 @@ class _Projector:
         return tuple(after for state in states for after in self.steps.release(state, uids))
 
     def _distinct(self, states: Iterable[ManagerState]) -> tuple[ManagerState, ...]:
-        """Keep one of the states that neither a later pod nor a later event can tell apart."""
+        """The states without doubles: of those that no later pod and no later event can tell apart, one is kept."""
         states = tuple(states)
         if len(states) == 1:
             return states

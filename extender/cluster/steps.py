@@ -40,7 +40,7 @@ LAST_STEPS: Final = 100_000
 LOOP_STEPS: Final = 4_000
 """New steps of one projection that the event loop waits for; another thread does what takes longer."""
 LOOP_STEPS_OF_ALL: Final = 20_000
-"""The event loop computes the nodes that changed since the last read if that takes at most this many new steps."""
+"""New steps that the event loop takes in one read, for all nodes that have changed. Threads compute the other nodes."""
 MAX_STATES: Final = 32
 """How many states of one node are followed. A verdict on the node costs a replay for each."""
 MAX_ORDERS: Final = 16

@@ -56,10 +56,8 @@ class TokenFile:
     A file that cannot be read, or is empty while it is being replaced, leaves the last token in use.
     """
 
-    def __init__(
-        self, path: Path, *, max_age_seconds: float = TOKEN_MAX_AGE_SECONDS, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._path, self._max_age, self._clock = path, max_age_seconds, clock
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
         self._lock = threading.Lock()
         self._token = ""
         self._read_at = 0.0
@@ -67,9 +65,9 @@ class TokenFile:
             raise ClientConfigError(f"no token in {path}")
 
     def authorization(self) -> str | None:
-        """The token in the file, at most `max_age_seconds` old."""
+        """The token in the file, at most `TOKEN_MAX_AGE_SECONDS` old."""
         with self._lock:
-            if self._clock() - self._read_at >= self._max_age:
+            if self._clock() - self._read_at >= TOKEN_MAX_AGE_SECONDS:
                 self._read()
             return f"Bearer {self._token}"
 
@@ -142,8 +140,8 @@ def in_cluster(root: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.env
     return Access(configuration, TokenFile(token))
 
 
-def from_kubeconfig(path: Path | None = None, context: str | None = None) -> Access:
-    """A kubeconfig. *path* None: where kubectl looks. *context* None: its current context.
+def from_kubeconfig(path: Path | None = None) -> Access:
+    """The current context of a kubeconfig. *path* None: where kubectl looks.
 
     Raises:
         ClientConfigError: there is none or it is unusable.
@@ -153,7 +151,6 @@ def from_kubeconfig(path: Path | None = None, context: str | None = None) -> Acc
         configuration = Configuration()
         load_kube_config(  # type: ignore[no-untyped-call]
             config_file=None if path is None else str(path),
-            context=context,
             client_configuration=configuration,
             persist_config=False,
         )

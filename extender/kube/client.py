@@ -43,6 +43,8 @@ MAX_REPLY_BYTES: Final = 512 * 1024 * 1024
 """A list page of 500 pods is 2 to 10 MB. A server that ignores `limit` may send everything."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 256 * 1024
+_POOL_SIZE: Final = 32
+"""Connections that are kept open. More are opened when they are needed."""
 _NEVER_SENT: Final = (ConnectTimeoutError, NewConnectionError, NameResolutionError, LocationParseError)
 
 
@@ -64,23 +66,19 @@ class Requester(Protocol):
 
 
 class KubeClient:
-    """Calls one API server. Thread-safe. *pool_size*: connections kept open; more are opened when needed.
-
-    *connect_seconds*: time to connect, including TLS. *clock*: monotonic seconds.
-    """
+    """Calls one API server. Thread-safe. *connect_seconds*: time to connect, with TLS. *clock*: monotonic seconds."""
 
     def __init__(
         self,
         access: "Access",
         *,
-        pool_size: int = 32,
         connect_seconds: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         configuration = access.configuration
         if not configuration.verify_ssl:  # each connection would log a warning; `live` logs one
             urllib3.disable_warnings(InsecureRequestWarning)
-        configuration.connection_pool_maxsize = pool_size
+        configuration.connection_pool_maxsize = _POOL_SIZE
         configuration.socket_options = _socket_options()
         configuration.retries = False
         self._credentials: Credentials | None = access.credentials

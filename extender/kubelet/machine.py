@@ -75,7 +75,7 @@ class Machine:
     num_cpus: int
     """The kubelet's count of logical CPUs; more than `cpus` where sysfs lists a CPU under several NUMA nodes."""
     num_cores: int
-    """The kubelet's count of cores, which grows in the same way."""
+    """The kubelet's count of cores; more than there are where `num_cpus` is more than `cpus`."""
     num_uncore: int
     numa_ids: tuple[int, ...]
     """Every NUMA node, also those without CPUs, ascending: the nodes of the topology and memory managers."""

@@ -32,7 +32,7 @@ KUBELET_LABELS: Final = "io.kubernetes."
 """What labels begin with that a kubelet gives to sandboxes and containers: ids and names."""
 _PLAIN_KEYS: Final = frozenset({"id", "uid", "name", "namespace", "qosclass"})
 _CHARACTERS_A_STEP: Final = 256
-"""This many characters that are split or joined take at most as long as a step."""
+"""To split or join this many characters takes no longer than one step."""
 
 
 @dataclass(frozen=True, slots=True)

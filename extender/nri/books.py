@@ -134,7 +134,7 @@ class Books:
         return [c - z for c, z in zip(capped, zero_request, strict=True)]
 
     def allocatable_now(self) -> list[int]:
-        """`allocatable` as the books are."""
+        """As `allocatable`, with the zero-request pools that the books have now."""
         return self.allocatable(self.zero_request_pools())
 
     def allocatable_reserved(self, pool: Pool) -> int:

@@ -26,7 +26,7 @@ from extender.nri.text import PatternError, regex_of
 from extender.nri.verdict import NriRefusal, RefusalError
 
 _STEPS_OF_A_GRANT: Final = 3
-"""What each grant adds to the work for one more: the books are copied, and all shared CPUs are pinned again."""
+"""Steps that a new grant costs for each grant before it: the books are copied, and all shared CPUs pinned again."""
 
 
 @dataclass(frozen=True, slots=True)

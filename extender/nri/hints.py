@@ -30,7 +30,7 @@ _OVERFIT: Final = 0.9
 _MAX_NODE_ID: Final = 63
 
 _Paths: TypeAlias = tuple[bool, tuple[str, ...]] | None
-"""A list of paths: (they are globs, the paths); None if there is no valid list."""
+"""A list of paths: (whether they are globs, the paths). None if there is no valid list."""
 
 
 def container_hints(

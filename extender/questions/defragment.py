@@ -113,7 +113,7 @@ class Defragment:
             if done and self._late(COUNT_SHARE):
                 self.nodes_left_out, self.evictions.subjects = len(subjects) - done, subjects[:done]
                 return
-            self._copies(subject)
+            self._capacity.aligned(subject)
 
     def _late(self, share: float) -> bool:
         is_late = self._spent() > share
@@ -126,19 +126,21 @@ class Defragment:
         kubelet = subject.kubelet
         if kubelet is None or is_indifferent(kubelet, self._shape.request(kubelet.rules)):
             return None  # no copy is ever aligned
-        before = self._copies(subject)
+        before = self._capacity.aligned(subject)
         candidates = self.evictions.candidates(subject)
         left = self.evictions.trials_left
         self.evictions.trials_left = allowed = min(left, self._trials_a_node)
         known = {each.name: each for each in self.evictions.subjects}
 
         def gain(left: Subject, others: Sequence[Subject]) -> int:
-            return sum(self._copies(each) - self._copies(known[each.name]) for each in (left, *others))
+            return sum(
+                self._capacity.aligned(each) - self._capacity.aligned(known[each.name]) for each in (left, *others)
+            )
 
         found = self.evictions.cheapest(
             subject,
             candidates,
-            lambda left: self._copies(left) > before,
+            lambda left: self._capacity.aligned(left) > before,
             most=MAX_PODS_A_STEP,
             is_worth=lambda left, others: gain(left, others) > 0,
         )
@@ -152,7 +154,7 @@ class Defragment:
 
     def _point(self, moves: int, eviction: Eviction | None) -> CurvePoint:
         subjects = self.evictions.subjects
-        copies, largest = sum(map(self._copies, subjects)), 0
+        copies, largest = sum(map(self._capacity.aligned, subjects)), 0
         for free, subject in sorted(((_free_cpus(s), s) for s in subjects), key=lambda pair: -pair[0]):
             if free <= largest or self._late(MOVES_SHARE):
                 break
@@ -187,10 +189,6 @@ class Defragment:
             workload = replace(self._workload, pod=resized(pod, name, {"cpu": cpus * 1000}))
             self._sizes[cpus] = Capacity([workload], self._judge, 1)
         return self._sizes[cpus].aligned(subject) > 0
-
-    def _copies(self, subject: Subject) -> int:
-        """Aligned copies on a node; what follows from a state is computed once."""
-        return self._capacity.aligned(subject)
 
 
 def _free_cpus(subject: Subject) -> int:

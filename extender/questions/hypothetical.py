@@ -34,10 +34,11 @@ from extender.samples.machines import CATALOGUE, NEWEST_VERSION, devices_on
 from extender.scheduling.node_totals import add, pod_requests
 from extender.wire.errors import WireError, shown
 from extender.wire.known_fields import start_fault, unknown_gates
+from extender.wire.machines import Devices
 from extender.wire.parsing import check_switches
 from extender.wire.questions import HypotheticalNode
 from extender.wire.reports import read_report
-from extender.wire.scenarios import CONFIG_FIELDS, Devices, devices_from_json, kubelet_config_from_json
+from extender.wire.scenarios import CONFIG_FIELDS, devices_from_json, kubelet_config_from_json
 from extender.wire.workloads import workload_from_json
 
 MAX_UNKNOWN_GATES: Final = 8

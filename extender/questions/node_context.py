@@ -146,12 +146,10 @@ def empty_node(
     )
 
 
-def subject_of(
-    name: str, node_class: NodeClass, state: ManagerState | None, around: NodeContext, facts: Mapping[str, object]
-) -> Subject:
+def subject_of(name: str, node_class: NodeClass, state: ManagerState | None, around: NodeContext) -> Subject:
     """A live node from its parts. *state* is the node's own; None if no verdict is possible."""
     if node_class.kubelet is None or state is None:
         return Subject(name=name, node_class=node_class, states=(), around=around)
     if around.allocatable_milli is None:
         around = replace(around, allocatable_milli=node_allocatable(node_class.kubelet, state.devices))
-    return Subject(name=name, node_class=node_class, states=(state, *node_class.states[1:]), around=around, facts=facts)
+    return Subject(name=name, node_class=node_class, states=(state, *node_class.states[1:]), around=around)

@@ -45,6 +45,6 @@ class ApiServerLink:
     def may_miss_exits(self, node_name: str, now: float) -> bool:
         """Whether pods of the node may have ended during an outage without being known.
 
-        Since the last failure that concerns the node the watch has shown nothing, and `RESYNC_SECONDS` are not over.
+        True for `RESYNC_SECONDS` after the last failure that concerns the node, or until the watch makes progress.
         """
         return any(now - self._failed.get(name, -inf) < RESYNC_SECONDS for name in ("", node_name))

@@ -161,8 +161,8 @@ class _Shortage(NamedTuple):
 class NodeTotals:
     """Compares pods with the totals of nodes. *amounts_of*: what is known of a node, by name.
 
-    `requested_milli` of a node must be the same object as long as none of its pods changes. *finished*: the requests of
-    those of some pods, by UID, that have finished on the node; its kubelet may still count them.
+    `requested_milli` of a node must be the same object as long as none of its pods changes. *finished* returns,
+    for a node and some of its pods, the requests of those that have finished, by UID; its kubelet may still count them.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ def without(
     certainty: Certainty = Certainty.EXACT,
     text: str = "",
 ) -> Filtered:
-    """*filtered*, with those nodes of *names* refused that were feasible. *text*: "" for that of the reason."""
+    """*filtered*, with the feasible nodes of *names* refused. *text*: what people see; "": the text of *reason*."""
     unwanted = frozenset(names)
     refused = {name: text or reason.text for name in filtered.feasible if name in unwanted}
     if not refused:
@@ -86,7 +86,7 @@ def avoid(
 
 
 def refuse_all(filtered: Filtered, reason: RefusalReason, text: str = "") -> Filtered:
-    """*filtered* with all feasible nodes refused. *text*: "" for that of the reason."""
+    """*filtered* with all feasible nodes refused. *text*: as of `without`."""
     return without(filtered, filtered.feasible, reason, text=text)
 
 

@@ -1,6 +1,6 @@
 """Room on a node that is reserved for one pod while its binding is decided and sent.
 
-The steps are those of kube-scheduler's Reserve plugins: reserve, then one exit of commit, roll back, and in doubt.
+The steps are those of kube-scheduler's Reserve plugins: reserve, then one exit: commit, roll back, or in doubt.
 
 Rules of this file
 - The room is reserved before the binding is sent, and released only if the pod is certain not to be on the node.

@@ -113,11 +113,11 @@ class ConnectionSlots:
         self._remove(place)
         place.close = _nothing  # breaks a reference cycle that only the garbage collector would find
 
-    def make_room(self, reason: str = "connections") -> bool:
+    def make_room(self) -> bool:
         """Close one idle or unfinished connection. False if all are busy."""
         for group in (self._unfinished, self._idle, self._idle_kept):
             if (place := group.pop()) is not None:
-                place.close(reason)
+                place.close("connections")
                 place.close = _nothing
                 return True
         return False

@@ -17,25 +17,19 @@ MAX_NAME: Final = 64
 Known = Mapping[str, object]
 """The fields below each field, by name. None: any field is allowed there."""
 _READ: Final = tomllib.loads(files("extender.wire").joinpath("known_fields.toml").read_text())
-
-
-def _any(names: list[str]) -> Known:
-    return dict.fromkeys(names)
-
-
-_RESOURCES: Final = _any(_READ["pod"]["resources"])
-_CONTAINER: Final = {**_any(_READ["pod"]["container"]), "resources": _RESOURCES}
+_RESOURCES: Final = dict.fromkeys(_READ["pod"]["resources"])
+_CONTAINER: Final = {**dict.fromkeys(_READ["pod"]["container"]), "resources": _RESOURCES}
 POD_SPEC: Final[Known] = {
-    **_any(_READ["pod"]["spec"]),
+    **dict.fromkeys(_READ["pod"]["spec"]),
     "resources": _RESOURCES,
     "initContainers": _CONTAINER,
     "containers": _CONTAINER,
 }
 """Fields of a pod's spec."""
 NRI_OPTIONS: Final[Known] = {
-    **_any(_READ["nri"]["options"]),
-    "agent": _any(_READ["nri"]["agent"]),
-    "cpuClasses": _any(_READ["nri"]["cpu_class"]),
+    **dict.fromkeys(_READ["nri"]["options"]),
+    "agent": dict.fromkeys(_READ["nri"]["agent"]),
+    "cpuClasses": dict.fromkeys(_READ["nri"]["cpu_class"]),
 }
 """Fields of the spec of a TopologyAwarePolicy."""
 

@@ -66,9 +66,9 @@ def parse_preemption(body: bytes) -> PreemptionArgs:
     pod = pod_from_json(args.Pod, "Pod")
     return PreemptionArgs(
         pod=pod,
-        priority=priority_of(args.Pod, "Pod"),
+        priority=priority_of(args.Pod),
         may_preempt=object_at(args.Pod.get("spec"), "Pod.spec").get("preemptionPolicy") != NEVER,
-        nominated_node=nominated_node_of(args.Pod, "Pod"),
+        nominated_node=nominated_node_of(args.Pod),
         proposals={node: _proposal(victims) for node, victims in nodes.items()},
     )
 

@@ -35,9 +35,9 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider
 from extender.replay.creation import NriRuntime
 from extender.wire.errors import CapError, WireError, problem, shown
+from extender.wire.machines import devices_of, kubelet_config_of, machine_of
 from extender.wire.nri_reports import NRI, NriFacts, UnknownPolicyError, nri_policy, nri_state, read_nri
 from extender.wire.parsing import NO_SWITCHES, check_switches, decoded, list_at
-from extender.wire.scenarios import devices_of, kubelet_config_of, machine_of
 from extender.wire.state_files import NOTHING_HIDDEN, observed_state
 from node_exporter.report import (
     SCHEMA_VERSION,

@@ -25,6 +25,8 @@ from extender.wire.parsing import (
     decoded,
     integer_at,
     load_deep_json,
+    optional_object_at,
+    text_at,
 )
 from extender.wire.pods import pod_from_json
 from extender.wire.replies import about
@@ -99,35 +101,21 @@ def parse_args(body: bytes) -> SchedulerArgs:
         pod=pod,
         names=names,
         nodes=nodes,
-        priority=priority_of(args.Pod, "Pod"),
-        nominated_node=nominated_node_of(args.Pod, "Pod"),
+        priority=priority_of(args.Pod),
+        nominated_node=nominated_node_of(args.Pod),
         document=args.Pod,
     )
 
 
-def priority_of(manifest: Json, path: str) -> int:
-    """`spec.priority` of a v1.Pod at *path* of a request. 0 if it is missing.
-
-    Raises:
-        WireError: it is not an integer.
-    """
-    spec = manifest.get("spec")
-    return integer_at(spec.get("priority"), f"{path}.spec.priority") if isinstance(spec, dict) else 0
+def priority_of(pod: Json) -> int:
+    """`spec.priority` of the v1.Pod of a request. 0 if it is missing. Raises WireError if it is not an integer."""
+    return integer_at(optional_object_at(pod.get("spec"), "Pod.spec").get("priority"), "Pod.spec.priority")
 
 
-def nominated_node_of(manifest: Json, path: str) -> str:
-    """`status.nominatedNodeName` of a v1.Pod at *path* of a request. "" if there is none.
-
-    Raises:
-        WireError: it is not a string.
-    """
-    status = manifest.get("status")
-    value = status.get("nominatedNodeName") if isinstance(status, dict) else None
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise WireError(f"{path}.status.nominatedNodeName", f"a node name is expected, not {shown(value)}")
-    return value
+def nominated_node_of(pod: Json) -> str:
+    """`status.nominatedNodeName` of the v1.Pod of a request. "" if there is none. Raises WireError if it is no text."""
+    name = optional_object_at(pod.get("status"), "Pod.status").get("nominatedNodeName")
+    return "" if name is None else text_at(name, "Pod.status.nominatedNodeName")
 
 
 def _node_name(item: KubernetesObject, i: int) -> str:

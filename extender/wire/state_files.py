@@ -38,8 +38,8 @@ from extender.kubelet.state import (
 )
 from extender.kubelet.verdict import Provider
 from extender.wire.errors import CapError, WireError, problem, shown
+from extender.wire.machines import Devices
 from extender.wire.parsing import converted
-from extender.wire.scenarios import Devices
 from node_exporter.checkpoints import StateDocumentError, effective_document
 from node_exporter.report import NodeReport, Problem
 

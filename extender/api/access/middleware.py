@@ -20,7 +20,6 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from http import HTTPStatus
 from typing import Final
@@ -62,19 +61,10 @@ _OUTCOMES: Final = {
 
 
 class AccessControl:
-    """Who may do what, and the replies to those who may not. *wall*: Unix seconds, for certificates."""
+    """Who may do what, and the replies to those who may not."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        authority: Authority,
-        limits: Limits,
-        metrics: Metrics,
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._settings, self._authority = settings, authority
-        self.limits, self.metrics, self._wall = limits, metrics, wall
+    def __init__(self, settings: Settings, authority: Authority, limits: Limits, metrics: Metrics) -> None:
+        self._settings, self._authority, self.limits, self.metrics = settings, authority, limits, metrics
 
     def known(self, asgi: ASGIScope, peer: Peer, needed: AccessScope) -> Principal | None:
         """The caller, identified by its token, else by its certificate, else by its address on loopback.
@@ -131,7 +121,7 @@ class AccessControl:
         stack.enter_context(self.limits.place(needed, caller))
 
     def _by_certificate(self, peer: Peer, needed: AccessScope) -> Principal:
-        if peer.certificate_ends <= self._wall():
+        if peer.certificate_ends <= time.time():
             raise NotAllowedError(HTTPStatus.UNAUTHORIZED, "the certificate has expired", Means.CERTIFICATE)
         allowed = peer.subjects & set(self._settings.scheduler_subjects)
         if needed is not AccessScope.SCHEDULE or not allowed:

@@ -156,7 +156,7 @@ class ShapeObjector(Objector):
         (node_class,) = self._service.known.nodes.classes_of((name,))
         record = self._service.known.nodes.get(name)
         state = None if record is None else record.state
-        return subject_of(name, node_class, state, self._service.surroundings(name), {})
+        return subject_of(name, node_class, state, self._service.surroundings(name))
 
     async def _losing(self, pod: Pod, tight: Sequence[_Tight]) -> frozenset[str]:
         """The nodes on which the pod takes the last room of one of these shapes."""

@@ -145,7 +145,7 @@ def rules_to_try(kubelet: Kubelet) -> tuple[RuleSetting, ...]:
 
 
 def agreeing_rules(settled: SettledPod, agrees: Callable[[SettledPod], bool]) -> list[RuleSetting]:
-    """The rules of `rules_to_try` with which the kubelet did as predicted. Pure; any thread may call it.
+    """Those rules of `rules_to_try` that predict what the kubelet did. Pure; any thread may call it.
 
     *agrees* compares a prediction with what the kubelet did.
     """
