@@ -111,6 +111,7 @@ function setUpModes() {
 /** The right pane of views without a name; some are loaded when they are opened. @type {Record<string, [string, () => Show | Promise<Show>]>} */
 const PANES = {
   nodes: ["Overview", () => showOverview],
+  decisions: ["Decisions", () => showOverview],
   groups: ["Groups of pods", () => showGroups],
   advice: ["Advice", async () => (await import("./advice.js")).showAdvice],
   shapes: ["Declared shapes", async () => (await import("./shapes.js")).showShapes],

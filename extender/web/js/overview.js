@@ -13,10 +13,12 @@ const doubts = h("section", { class: "card now", "aria-labelledby": "doubts-titl
 
 /** @param {HTMLElement} pane */
 export function showOverview(pane) {
+  const isDecisions = state.route.view === "decisions";
   fill(pane,
-    h("div", { class: "welcome" }, h("h2", {}, "Overview"),
-      h("p", {}, "Paste a pod to see where it would be placed, or why it fits nowhere. Choose a node to see who holds its CPUs, memory and devices.")),
-    state.route.view === "decisions" ? [decisionList(), room, doubts] : [room, doubts, decisionList()]);
+    h("div", { class: "welcome" }, h("h2", {}, isDecisions ? "Decisions" : "Overview"),
+      h("p", {}, isDecisions ? "What the extender answered when kube-scheduler asked which nodes a pod fits on."
+        : "Paste a pod to see where it would be placed, or why it fits nowhere. Choose a node to see who holds its CPUs, memory and devices.")),
+    isDecisions ? [decisionList(), room, doubts] : [room, doubts, decisionList()]);
 }
 
 on("nodes", () => {

@@ -20,7 +20,7 @@ export function showShapes(side) {
 async function refresh() {
   const [{ enabled, shapes, unread }, room] = await Promise.all([call("/v1/shapes"), call("/v1/room")]);
   fill(list,
-    shapes.length ? h("ol", { class: "group-list", "aria-label": "Declared shapes" }, shapes.map(item)) : h("p", { class: "hint" }, enabled ? "No shape is declared." : "Set NUMA_EXTENDER_SHAPES=on to declare shapes."),
+    shapes.length ? h("ol", { class: "group-list", "aria-label": "Declared shapes" }, shapes.map(item)) : h("p", { class: "hint" }, enabled ? "No shape is declared. Write them into the ConfigMap numa-extender-shapes." : "Set NUMA_EXTENDER_SHAPES=on to declare shapes."),
     Object.entries(unread).map(([name, why]) => h("p", { class: "error" }, `${name} cannot be read: ${why}`)),
     room.mode === "off" ? null : moved(room));
 }
