@@ -5,12 +5,13 @@ import ssl
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 import trustme
 
-from extender.api.access.middleware import AccessControl
+from extender.api.access import middleware
 from extender.config.settings import Settings
 from extender.identity import Peer
 from extender.observability.metrics import Metrics
@@ -172,9 +173,8 @@ def test_a_certificate_counts_until_it_ends_not_until_its_connection_closes(
     own: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = [0.0]
-    defaults = AccessControl.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "wall", lambda: time.time() + later[0])
+    clocks = SimpleNamespace(time=lambda: time.time() + later[0], perf_counter=time.perf_counter)
+    monkeypatch.setattr(middleware, "time", clocks)
     settings = Settings(port=0, drain_seconds=0, loopback_scopes=frozenset(), **own.settings)
     with running(settings) as service:
         context = own.client("system:kube-scheduler", days=1)
