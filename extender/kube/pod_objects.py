@@ -22,12 +22,10 @@ def node_of(pod: Json) -> str:
 
 
 def is_waiting(pod: Json) -> bool:
-    """Whether the pod has no node, is not being deleted, and kube-scheduler does not preempt pods for it."""
-    return not (
-        node_of(pod)
-        or "deletionTimestamp" in mapping(pod, "metadata")
-        or text(mapping(pod, "status"), "nominatedNodeName")
-    )
+    """Whether the pod has no node, has not ended or been deleted, and kube-scheduler does not preempt pods for it."""
+    status = mapping(pod, "status")
+    ends = text(status, "phase") in ("Succeeded", "Failed") or "deletionTimestamp" in mapping(pod, "metadata")
+    return not (node_of(pod) or ends or text(status, "nominatedNodeName"))
 
 
 def read_pod(client: Requester, namespace: str, name: str, uid: str = "") -> JSON | None:

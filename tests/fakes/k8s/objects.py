@@ -80,6 +80,8 @@ class Registry:
             wanted = text(patch, "metadata", "resourceVersion")
             if wanted and wanted != value["metadata"]["resourceVersion"]:
                 raise conflict(target.resource.plural, target.name, "the object has been modified")
+            if text(patch, "metadata", "uid") not in ("", value["metadata"]["uid"]):
+                raise conflict(target.resource.plural, target.name, "Precondition failed: UID in precondition")
             merge_into(value, patch)
             return self.store.write(target.resource, target.key, value)
 

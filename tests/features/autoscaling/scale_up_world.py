@@ -50,13 +50,12 @@ class ScaleUpWorld:
             self.service, self.kube, lambda: True, self.pools, waiting, wall=lambda: self.clock.now + 1.8e9
         )
 
-    def node(self, sample_node: SampleNode, pool: str, **more: str) -> None:
-        """A node of the pool, with these further labels, that reports."""
+    def node(self, sample_node: SampleNode, pool: str, taints: Sequence[JSON] = (), labels: JSON | None = None) -> None:
+        """A node of the pool, with these taints and further labels, that reports."""
         if self.server.nodes.get(sample_node.name, "") is None:
-            labels = {"kubernetes.io/hostname": sample_node.name, POOL: pool}
-            decoded = decode_node(
-                self.server.nodes.create({"metadata": {"name": sample_node.name, "labels": labels | more}})
-            )
+            own = {"kubernetes.io/hostname": sample_node.name, POOL: pool}
+            metadata = {"name": sample_node.name, "labels": {**own, **(labels or {})}}
+            decoded = decode_node(self.server.nodes.create({"metadata": metadata, "spec": {"taints": [*taints]}}))
             assert decoded is not None
             for apply in (self.pools.apply, self.surroundings.apply_nodes):
                 apply(Batch((Seen(decoded[1]),), complete=True))

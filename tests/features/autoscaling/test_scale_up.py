@@ -1,32 +1,14 @@
 """Nodes are asked for, once, for pods that only the extender refuses; and nothing is left over, wherever it stops."""
 
-from collections.abc import Iterator
-
 import pytest
-from starlette.testclient import TestClient
 
-from extender.app import make_app, make_service
-from extender.config.settings import Settings
 from extender.features.autoscaling.controller import PER_NAMESPACE, REQUEST_SECONDS, REST_SECONDS
 from extender.features.autoscaling.documents import CONSUME, SAFE_TO_EVICT
 from extender.features.autoscaling.waiting import MAX_LOOKED
 from extender.kube.client import JSON
 from extender.samples.nodes import Workload
-from tests.fakes.apiserver import FakeApiServer
 from tests.features.autoscaling.scale_up_world import FULL, POOL, SMALL, WAIT_SECONDS, ScaleUpWorld
 from tests.reports import sample
-from tests.world.clock import Clock
-
-
-@pytest.fixture(params=["on"])
-def world(request: pytest.FixtureRequest) -> Iterator[ScaleUpWorld]:
-    clock = Clock()
-    service = make_service(Settings(autoscaling=request.param), clock)
-    with FakeApiServer() as server, TestClient(make_app(service), client=("127.0.0.1", 1)) as client:
-        made = ScaleUpWorld(server, client, service, clock)
-        made.node(sample("old-a", workloads=FULL), "big")
-        yield made
-        made.kube.close()
 
 
 def terms(template: JSON) -> list[list[JSON]]:

@@ -123,7 +123,7 @@ def test_such_a_call_leaves_nothing_behind_and_waits_for_no_pod(
 @pytest.mark.parametrize("labels", [{}, {TEMPLATE: "true"}])
 def test_a_node_that_exists_is_no_template_node(world: ScaleUpWorld, labels: dict[str, str]) -> None:
     name = "large-b" if labels else NAME.format("large")
-    world.node(sample(name, hardware=LARGE), "large", **labels)
+    world.node(sample(name, hardware=LARGE), "large", labels=labels)
     ask(world, pod_of(4), template("large", name, **labels))
 
     assert len(world.service.records.decisions) == 1

@@ -1,0 +1,171 @@
+"""For which pods nodes are asked for, of which pools and how many; and which pods and nodes are left alone."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.features.autoscaling import controller
+from extender.features.autoscaling.documents import CONSUME, SAFE_TO_EVICT
+from extender.features.autoscaling.objects import Objects
+from extender.kube.objects import name_of
+from extender.samples.nodes import Workload
+from tests.features.autoscaling.scale_up_world import FULL, SMALL, WAIT_SECONDS, ScaleUpWorld
+from tests.reports import sample
+
+OWNER = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-j", "controller": True}]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}},
+        {"status": {"nominatedNodeName": "old-a"}},
+        {"metadata": {"deletionTimestamp": "2026-09-21T14:13:20Z"}},
+    ],
+)
+def test_no_node_is_asked_for_a_pod_that_does_not_wait_for_one(world: ScaleUpWorld, patch: dict[str, Any]) -> None:
+    pod = world.pod(6)
+    world.wait(pod)
+    world.server.pods.patch("p", patch, "team")
+    world.step()
+
+    assert world.is_clean()
+
+
+def test_a_pod_with_claims_is_left_to_cluster_autoscaler(world: ScaleUpWorld) -> None:
+    pod = world.pod(6)
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    world.wait(pod)
+    world.step()
+
+    assert world.is_clean()
+
+
+def test_a_pod_that_fitted_in_between_has_not_waited(world: ScaleUpWorld) -> None:
+    pod = world.pod(6)
+    world.wait(pod)
+    world.node(sample("old-a"), "big")
+    assert world.filter(pod, "old-a") == ["old-a"]
+    world.step()
+    world.node(sample("old-a", workloads=FULL), "big")
+    assert world.filter(pod, "old-a") == []
+    world.step()
+    assert world.is_clean()
+
+    world.step(WAIT_SECONDS)
+    assert len(world.requests()) == 1
+
+
+def test_only_the_leader_asks(world: ScaleUpWorld) -> None:
+    world.controller.can_write = lambda: False
+    world.asked_for()
+
+    assert world.is_clean()
+
+
+def test_the_nodes_of_an_hour_are_limited(world: ScaleUpWorld) -> None:
+    most = world.service.settings.autoscaling_nodes_per_hour
+    world.controller._nodes_asked.append((world.controller.wall(), most))
+    pod = world.asked_for()
+    assert world.is_clean()
+
+    world.clock.now += controller.HOUR
+    world.node(sample("old-a", workloads=FULL), "big")
+    world.keep_trying(pod)
+    assert len(world.requests()) == 1
+
+
+def test_a_request_is_for_a_limited_number_of_pods(world: ScaleUpWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "MAX_PODS", 2)
+    pods = [world.pod(6, f"p{i}", ownerReferences=OWNER) for i in range(3)]
+    world.wait(*pods)
+    world.step()
+
+    assert sum(CONSUME in world.annotations(pod) for pod in pods) == 2
+
+
+def test_of_several_pools_the_one_whose_nodes_take_most_is_named(world: ScaleUpWorld) -> None:
+    """An empty node of `big` takes two pods of 10 CPUs, one of `half` takes one."""
+    world.node(sample("old-a", workloads=[Workload(name="w", copies=2, resources={"cpu": 8})]), "big")
+    half = [Workload(name="w", copies=1, resources={"cpu": 8, "memory": "1Gi"})]
+    world.node(sample("old-h", hardware=replace(SMALL, sockets=1, cores_per_numa=8), workloads=half), "half")
+    world.wait(*(world.pod(10, f"p{i}", ownerReferences=OWNER) for i in range(2)), names=("old-a", "old-h"))
+    world.step()
+
+    ((record, _, _),) = world.controller.shown
+    assert ([value for _, value in record.pools], record.nodes) == (["big"], 1)
+
+
+def test_a_pool_whose_nodes_differ_is_not_named_if_one_kind_of_them_refuses_the_pod(world: ScaleUpWorld) -> None:
+    world.node(sample("old-s", hardware=SMALL), "big")
+    world.wait(world.pod(6), names=("old-a", "old-s"))
+    world.step()
+
+    assert world.is_clean()
+
+
+def test_taints_of_a_nodes_present_state_do_not_count(world: ScaleUpWorld) -> None:
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
+    world.node(sample("old-b", workloads=FULL), "big", [taint])
+    world.server.nodes.delete("old-a", "")
+    world.wait(world.pod(6), names=("old-a", "old-b"))
+    world.step()
+
+    assert len(world.requests()) == 1
+
+
+def test_the_anti_affinity_of_the_pods_author_stays(world: ScaleUpWorld) -> None:
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    own = {"labelSelector": {"matchLabels": {"app": "noisy"}}, "topologyKey": "zone"}
+    pods = [world.pod(14, f"p{i}", ownerReferences=OWNER) for i in range(3)]
+    for pod in pods:
+        world.server.pods.patch(
+            pod["metadata"]["name"], {"spec": {"affinity": {"podAntiAffinity": {key: [own]}}}}, "team"
+        )
+    world.wait(*pods)
+    world.step()
+
+    (template,) = world.server.templates.list()
+    assert template["template"]["spec"]["affinity"]["podAntiAffinity"][key][0] == own
+
+
+def test_a_pod_on_a_node_that_had_refused_it_is_kept_as_long_as_the_others_refuse_it(world: ScaleUpWorld) -> None:
+    world.node(sample("old-b", workloads=FULL), "big")
+    pod = world.pod(6)
+    world.wait(pod, names=("old-a", "old-b"))
+    world.step()
+    world.node(sample("old-a"), "big")
+    world.server.pods.bind("p", "old-a", "team")
+    world.step()
+
+    assert world.annotations(pod) == {SAFE_TO_EVICT: "false"}
+
+
+def test_a_pod_that_has_ended_ends_its_request(world: ScaleUpWorld) -> None:
+    world.asked_for()
+    world.server.pods.patch("p", {"status": {"phase": "Failed"}}, "team")
+    world.step()
+
+    assert world.requests() == []
+    assert world.server.templates.list() == []
+
+
+def test_a_pod_that_was_made_again_is_another_one(world: ScaleUpWorld) -> None:
+    first = name_of(world.pod(6))
+    world.server.pods.delete("p", "team")
+    again = world.pod(6)
+    Objects(world.kube).annotate(first, {"metadata": {"annotations": {CONSUME: "x"}}})
+
+    assert world.annotations(again) == {}
+
+
+def test_a_dry_run_ends_requests_that_rest(world: ScaleUpWorld) -> None:
+    world.asked_for()
+    world.step(controller.REQUEST_SECONDS)
+    assert len(world.server.templates.list()) == 1
+    world.controller._writes = False
+    world.step()
+
+    assert world.is_clean()
