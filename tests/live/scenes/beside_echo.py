@@ -47,7 +47,8 @@ class Fault:
     """`make`: the fault, from its beginning to its end, in a cluster whose extender is the program.
 
     `excused`: a wait counts without the time of the fault, which differs from one to the next. Else with it.
-    `times`: at most so many of them under one load. `patience`: seconds after which a pod is given up.
+    `times`: at most so many of them under one load. `patience`: seconds after which a pod is given up. `every`: seconds
+    from one pod to the next; the pods that come during a fault must have room together.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Fault:
     excused: bool = True
     times: int = 3
     patience: float = 45.0
+    every: float = EVERY_SECONDS
 
 
 def play_beside_echo(fault: Fault, binaries: Binaries, plan: Plan, say: Say) -> Findings:
@@ -138,7 +140,7 @@ def _feed(
             prepare=_make_small,
             load=LOAD,
             patience=fault.patience,
-            every=EVERY_SECONDS,
+            every=fault.every,
         )
     return found, faults
 

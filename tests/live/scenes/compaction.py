@@ -32,7 +32,7 @@ def _compact(running: Cluster, extender: Program, enough: threading.Event) -> No
     extender.thaw()
 
 
-FAULT = Fault(name="compaction", what="watches that begin anew", make=_compact)
+FAULT = Fault(name="compaction", what="watches that begin anew", make=_compact, patience=90.0, every=0.6)
 
 
 def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:

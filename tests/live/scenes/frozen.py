@@ -20,7 +20,7 @@ def _freeze(_running: Cluster, extender: Program, enough: threading.Event) -> No
     extender.thaw()
 
 
-FAULT = Fault(name="frozen", what="extender frozen", make=_freeze, patience=90.0)
+FAULT = Fault(name="frozen", what="extender frozen", make=_freeze, patience=90.0, every=0.6)
 
 
 def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
