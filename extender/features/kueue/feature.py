@@ -72,7 +72,7 @@ class KueueFeature(ConnectedFeature):
         connection.on_pods(self.held.apply_pods, owner_of_record)
         connection.watch("admissionchecks", CHECKS, self.controller.apply_checks)
         connection.watch("resourceflavors", FLAVORS, self.controller.apply_flavors)
-        connection.watch("kueue workloads", WORKLOADS, self.controller.apply_workloads)
+        connection.watch("workloads", WORKLOADS, self.controller.apply_workloads)
         connection.every(STEP_SECONDS, self.controller.step)
 
     def scrape(self) -> None:
@@ -99,7 +99,6 @@ class KueueFeature(ConnectedFeature):
     def _shown(self, shown: Shown) -> AnsweredWorkload:
         head, answer, until = shown.head, shown.answer, self.held.until(shown.head.uid)
         places = () if answer.found is None else answer.found.places
-        nodes = Counter(place.node_name for place in places)
         return AnsweredWorkload(
             namespace=head.namespace,
             name=head.name,
@@ -108,7 +107,7 @@ class KueueFeature(ConnectedFeature):
             retry_seconds=answer.seconds,
             at=shown.at,
             written=shown.is_written,
-            nodes=dict(nodes),
+            nodes=dict(Counter(place.node_name for place in places)),
             held_seconds=None if until is None else round(until - self.service.clock(), 1),
         )
 

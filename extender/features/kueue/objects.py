@@ -12,7 +12,7 @@ Sources: Kueue v0.19, API `kueue.x-k8s.io/v1beta2`, `pkg/workload/admissioncheck
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError
@@ -152,7 +152,8 @@ class KueueObjects:
     def answer(self, head: WorkloadHead, read: Json, answers: Mapping[str, JSON]) -> bool:
         """Write the states of checks, by name, if the Workload is still as it was *read*; whether it was written."""
         before = items(mapping(read, "status"), "admissionChecks")
-        entries = [_answered(each, answers.get(text(each, "name"))) for each in before]
+        changed = [{**each, **answers.get(text(each, "name"), {})} for each in before]
+        entries = [{key: value for key, value in each.items() if value is not None} for each in changed]
         metadata = {"resourceVersion": text(mapping(read, "metadata"), "resourceVersion"), "uid": head.uid}
         return self._patch(f"{_workload(head)}/status", {"metadata": metadata, "status": {"admissionChecks": entries}})
 
@@ -182,12 +183,7 @@ def _workload(head: WorkloadHead) -> str:
     return path_of(API, "workloads", namespace=head.namespace, name=head.name)
 
 
-def _answered(entry: Json, answer: JSON | None) -> Json:
-    """The entry of a check. *answer* None: it stays."""
-    return entry if answer is None else {k: v for k, v in entry.items() if k != "requeueAfterSeconds"} | answer
-
-
-def entry_of(state: CheckState, message: str, now: float, seconds: int | None) -> dict[str, Any]:
-    """The fields of an answer. *seconds*: until Kueue tries again; None: not said."""
-    entry: dict[str, Any] = {"state": state.value, "message": message, "lastTransitionTime": rfc_3339(int(now))}
-    return entry | ({} if seconds is None else {"requeueAfterSeconds": seconds})
+def entry_of(state: CheckState, message: str, now: float, seconds: int | None) -> JSON:
+    """The fields of an answer. *seconds*: until Kueue tries again; None: not said, and an earlier time goes."""
+    at = rfc_3339(int(now))
+    return {"state": state.value, "message": message, "lastTransitionTime": at, "requeueAfterSeconds": seconds}

@@ -33,6 +33,7 @@ from extender.replay.possible_states import PossibleStates
 from extender.scheduling.cache import PodShape
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
+from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 
 CALLER: Final = "numa-extender/kueue"
@@ -191,7 +192,11 @@ class Planner:
         """The lines of the reply to `plan`."""
         assert self.questions is not None
         question = {"pods": [{"pod": pod, "copies": copies} for pod, copies in wanted], "nodes": names}
-        asked = Asked(kind=QuestionKind.PLAN, body=orjson.dumps(question), media_type="application/json", lines=True)
+        try:
+            written = orjson.dumps(question)
+        except orjson.JSONEncodeError as error:  # half of a surrogate pair, or a number of any size
+            raise WireError("spec.podSets", str(error)) from None
+        asked = Asked(kind=QuestionKind.PLAN, body=written, media_type="application/json", lines=True)
         body = b"".join([piece async for piece in self.questions.ask(asked, CALLER)])
         return _LINE.decode_lines(body)
 

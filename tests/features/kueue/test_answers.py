@@ -10,13 +10,15 @@ import pytest
 
 from extender.features.kueue.controller import ENDING_SECONDS
 from extender.features.kueue.held import PER_NAMESPACE
+from extender.features.kueue.workloads import PodSet
 from extender.samples.machines import Hardware
 from extender.scheduling.binder import BindFailure, NotBound, PodBound
 from extender.scheduling.objections import BindCall
+from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer
 from tests.features.kueue.kueue_world import CHECK, KueueWorld
-from tests.reports import report_of, sample
+from tests.reports import pod_of, report_of, sample
 
 Story = Callable[[KueueWorld], Coroutine[Any, Any, None]]
 
@@ -256,6 +258,20 @@ def test_a_workload_that_cannot_be_read_is_told_why_and_costs_others_nothing(
         assert world.check("bad")["state"] == "Retry"
         assert why in world.check("bad")["message"]
         assert world.check("good")["state"] == "Ready"
+
+    play(server, story)
+
+
+@pytest.mark.parametrize("value", ["\ud800", 10**40])
+def test_what_the_api_server_passes_on_and_no_question_can_have_is_a_fault_of_the_workload(
+    server: FakeApiServer, value: object
+) -> None:
+    document = pod_of(4) | {"extra": value}
+
+    async def story(world: KueueWorld) -> None:
+        await world.tick()
+        with pytest.raises(WireError):
+            await world.feature.planner.find([PodSet("main", {}, [(document, 1)])], "uid")
 
     play(server, story)
 

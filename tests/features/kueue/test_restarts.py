@@ -1,10 +1,13 @@
 """A process may end between any two actions, and Kueue may change a Workload between reading and writing."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from extender.features.kueue.places import FoundPlaces
+from extender.features.kueue.workloads import PodSet
 from extender.kube.client import JSON, KubeClient
 from extender.kube.errors import ApiError, NoReplyError
 from extender.kube.watch import WatchSettings
@@ -69,6 +72,24 @@ def test_a_new_process_holds_the_places_again_for_pods_that_are_not_bound(server
         world.clock.now += 30
         await world.tick(2, scheduler=False)
         assert len(world.feature.held) == 0, "the time counts from the answer"
+
+    play(server, story)
+
+
+def test_places_are_looked_for_once(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: KueueWorld) -> None:
+        found, planner = list[str](), world.feature.planner
+        find = planner.find
+
+        async def counted(pod_sets: Sequence[PodSet], uid: str) -> FoundPlaces:
+            found.append(uid)
+            return await find(pod_sets, uid)
+
+        monkeypatch.setattr(planner, "find", counted)
+        world.submit("job", (2, 14))
+        await world.tick(28, scheduler=False)
+        assert len(world.feature.held) == 2
+        assert len(found) == 1
 
     play(server, story)
 
