@@ -23,12 +23,6 @@ class BoundedMap(OrderedDict[K, V]):
             self.popitem(last=False)
 
 
-def may_wait(since: BoundedMap[K, float], key: K, now: float, seconds: float, again_after: float) -> bool:
-    """Whether *key* has waited for less than *seconds* by *since*. *again_after*: seconds to the next wait."""
-    since[key] = since.get(key, now) if now - since.get(key, now) < again_after else now
-    return now - since[key] < seconds
-
-
 class Shares:
     """How many bytes, or other units, each owner has. Over the limit, the owner with most gives something up."""
 

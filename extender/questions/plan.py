@@ -224,9 +224,8 @@ class PlacementPlan:
         )
 
     def _reasons(self, judgements: Mapping[int, Judgement]) -> dict[str, int]:
-        counted: Counter[str] = Counter()
+        counted = Counter[str]()
         for node_class, group in self._groups.items():
-            judgement = judgements.get(node_class.id)
-            if judgement is not None and judgement.refusal is not None:
-                counted[judgement.refusal.text] += len(group)
+            if (refusal := judgements[node_class.id].refusal) is not None:
+                counted[refusal.text] += len(group)
         return dict(counted)

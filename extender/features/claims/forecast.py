@@ -12,7 +12,6 @@ Rules of this file
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -193,13 +192,13 @@ class CallForecast:
         self._open.update(changed or ())
         self._near, self._spread = {}, ()
 
-    def open_of(self, names: AbstractSet[str]) -> AbstractSet[str]:
+    def open_of(self, names: Collection[str]) -> Collection[str]:
         """The nodes of these on which something else can be in flight than what was counted."""
-        return names if self.is_crowded else names & self._open.union(*(each.nodes for each in self._spread))
+        return names if self.is_crowded else {*names} & self._open.union(*(each.nodes for each in self._spread))
 
     def is_open(self, name: str) -> bool:
         """Whether something else can be in flight on the node than what was counted."""
-        return bool(self.open_of({name}))
+        return bool(self.open_of((name,)))
 
     def judged(
         self, names: Sequence[str], class_ids: Sequence[int], judge: NodeJudge[T, R], limits: SearchLimits

@@ -33,7 +33,7 @@ from itertools import chain, islice
 from typing import Final
 
 from extender.api.service import Service
-from extender.bounded import BoundedMap, may_wait
+from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod
 from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts, NodeJudge, SearchLimits
 from extender.features.claims.objects import ClaimObjects
@@ -62,7 +62,7 @@ MAX_TRIED: Final = 10_000
 FORECAST_SECONDS: Final = 1.0
 """How long devices are predicted in a filter call. Nodes that are left pass."""
 AWAIT_SECONDS: Final = 10.0
-"""How long the answer about a pod can be an error: about three tries by the back-off of kube-scheduler."""
+"""How long answers about a pod can be errors: about three tries by kube-scheduler's back-off. The next one passes."""
 IN_FLIGHT: Final = (
     "pods that are being bound decide which devices the pod would get, and no other node can take it; try again in "
     "some seconds"
@@ -112,8 +112,11 @@ class ClaimCheck(Objector):
         after = avoid(after, self._tried_for(pod), RefusalReason.DEMAND_CLAIM, Certainty.POSSIBLE)
         for names in (predicted.keys() - refusals.keys(), likely - refusals.keys()):
             after = avoid(after, names, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE)
-        is_awaited = bool(after.feasible) and likely.issuperset(after.feasible)
-        if not is_awaited or not may_wait(self._waiting, pod.uid, self._clock(), AWAIT_SECONDS, 2 * AWAIT_SECONDS):
+        if not after.feasible or not likely.issuperset(after.feasible):
+            return after
+        since = self._waiting.setdefault(pod.uid, self._clock())
+        if self._clock() - since >= AWAIT_SECONDS:
+            del self._waiting[pod.uid]
             return after
         return replace(without(after, likely, RefusalReason.DEMAND_FORECAST, Certainty.POSSIBLE), error=IN_FLIGHT)
 

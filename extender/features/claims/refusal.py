@@ -71,8 +71,7 @@ class PredictedRefusal(NamedTuple):
         """From the reason against each possible allocation of each case, the likeliest first. None: there is none."""
         reasons = [*chain.from_iterable(cases)]
         broken = [reason for reason in reasons if reason is not None]
-        is_likely = bool(cases[0]) and None not in cases[0]
-        return cls(broken[0], len(broken) == len(reasons), is_likely) if broken else None
+        return cls(broken[0], len(broken) == len(reasons), bool(cases[0]) and None not in cases[0]) if broken else None
 
 
 def predicted_refusals(

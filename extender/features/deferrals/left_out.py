@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from extender.bounded import BoundedMap, may_wait
+from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod, PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kubelet.verdict import Certainty
@@ -141,7 +141,9 @@ class Awaited(Objector):
         return replace(filtered, error=self._error) if is_error else filtered
 
     def _may_wait(self, key: str, now: float, seconds: float) -> bool:
-        return may_wait(self._since, key, now, seconds, again_after=2 * AWAIT_SECONDS)
+        since = self._since.get(key, now)
+        self._since[key] = since if now - since < 2 * AWAIT_SECONDS else now
+        return now - self._since[key] < seconds
 
 
 def ended_pods(cluster: NodeStore, clock: Callable[[], float]) -> Awaited:
