@@ -143,15 +143,18 @@ def test_nodes_of_other_flavors_do_not_count_when_a_shape_is_impossible(server: 
     play(server, story, silent=("n2",))
 
 
-def test_pod_sets_of_different_shapes_are_placed_together(server: FakeApiServer) -> None:
-    """The NUMA nodes have 14 and 16 CPUs: the pod of 16 CPUs must come first."""
+@pytest.mark.parametrize(
+    "pod_sets", [((2, 8), (1, 14)), ((1, 14), (2, 8)), ((1, 2), (1, 12), (1, 16)), ((4, 4), (1, 14))]
+)
+def test_pod_sets_of_different_shapes_are_placed_together(
+    server: FakeApiServer, pod_sets: tuple[tuple[int, int], ...]
+) -> None:
+    """The NUMA nodes have 14 and 16 CPUs, and together no more than the pods need: in some orders not all fit."""
 
     async def story(world: KueueWorld) -> None:
-        world.submit("job", (1, 14), (1, 16))
+        world.submit("job", *pod_sets)
         await world.tick(3)
         assert world.condition("job", "Admitted")
-        await world.tick(3)
-        assert world.nodes_of("job") == ["n1", "n1"]
 
     play(server, story, "n1")
 
