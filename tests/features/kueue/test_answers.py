@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.features.kueue.controller import ENDING_SECONDS
+from extender.features.kueue.controller import ENDING_SECONDS, MAX_ANSWERS
 from extender.features.kueue.held import PER_NAMESPACE
 from extender.features.kueue.workloads import PodSet
 from extender.samples.machines import Hardware
@@ -294,6 +294,21 @@ def test_a_tenant_with_a_thousand_workloads_costs_only_himself(server: FakeApiSe
         namespaces = [each["metadata"]["namespace"] for each in ready]
         assert namespaces.count("greedy") == PER_NAMESPACE
         assert namespaces.count("quiet") == 1
+
+    play(server, story)
+
+
+def test_namespaces_take_turns(server: FakeApiServer) -> None:
+    async def story(world: KueueWorld) -> None:
+        world.paused = True
+        for number in range(MAX_ANSWERS + 2):
+            for each in range(5):
+                world.reserve(world.submit(f"job-{each}", (5, 14), namespace=f"team-{number}"))
+        await world.tick(3)
+        answered = [
+            each for each in world.server.kueue_workloads.list() if "requeueAfterSeconds" in str(each["status"])
+        ]
+        assert len({each["metadata"]["namespace"] for each in answered}) == MAX_ANSWERS + 2
 
     play(server, story)
 
