@@ -318,3 +318,23 @@ def test_a_node_that_would_split_a_demanding_pod_does_not_fit_and_says_why(page:
     card = page.get_by_role("region", name="What this node answers to the pod")
     expect(card).to_contain_text("The pod does not fit now")
     expect(card).to_contain_text("The pod demands one NUMA node, and container app would be split on NUMA")
+
+
+def test_decisions_are_searched_by_pod_and_nodes_by_the_values_of_their_labels(page: Page, demo: str) -> None:
+    _schedule(demo)
+    page.goto(f"{demo}/#/decisions")
+    pods = page.locator(".decisions > li > strong")
+    expect(pods.filter(has_text="demo/solver").first).to_be_visible()
+    page.get_by_label("Search pods by name").fill("no such pod")
+    expect(page.get_by_text("No recent call is about a pod with no such pod")).to_be_visible()
+    page.get_by_label("Search pods by name").fill("olve")
+    expect(pods.first).to_be_visible()
+    assert set(pods.all_inner_texts()) == {"demo/solver"}
+
+    found = page.evaluate("""async () => {
+      const { select, NO_CHOICES } = await import("/web/js/cluster.js");
+      const node = { name: "n1", pool: "Training", instance_type: "c7.metal", numa: [] };
+      const chosen = (q) => select([node], { ...NO_CHOICES, q }, new Map(), () => "", new Set()).length;
+      return ["n1", "train c7", "METAL", "n2", "train n2"].map(chosen);
+    }""")
+    assert found == [1, 1, 1, 0, 0]

@@ -73,7 +73,7 @@ export function mostFree(node) {
 
 /**
  * @typedef {object} Filters
- * @property {string} q words that must all be in the name
+ * @property {string} q words that must all be in the name, the pool or the instance type
  * @property {string} policy
  * @property {string} scope
  * @property {string} version a minor version, such as 1.34
@@ -110,7 +110,8 @@ export function select(nodes, filters, answers, groupOf, wanted) {
   const least = Number(filters.free) || 0;
   const chosen = nodes.filter((node) => {
     const answer = answers.get(node.name);
-    return words.every((word) => node.name.includes(word))
+    const texts = [node.name, node.pool, node.instance_type].map((text) => text?.toLowerCase() ?? "");
+    return words.every((word) => texts.some((text) => text.includes(word)))
       && (!filters.policy || node.topology_policy === filters.policy)
       && (!filters.scope || node.topology_scope === filters.scope)
       && (!filters.version || minor(node.kubelet_version) === filters.version)

@@ -5,6 +5,9 @@ import { REFRESH_MS } from "./refreshing.js";
 import { nodeAddress } from "./state.js";
 import { ago, number, plural } from "./units.js";
 
+/** Part of a UID or of NAMESPACE/NAME; empty: all pods. */
+let sought = "";
+
 /** A list that keeps itself up to date as long as it is on the page. */
 export function decisionList() {
   const list = h("div", {}, h("p", { class: "hint" }, "Loading…"));
@@ -13,21 +16,28 @@ export function decisionList() {
     if (list.isConnected) setTimeout(refresh, REFRESH_MS);
   };
   queueMicrotask(refresh);
+  const search = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "Search pods by name", "aria-label": "Search pods by name or UID", value: sought, autocomplete: "off", maxLength: 512 }));
+  search.addEventListener("input", () => {
+    sought = search.value.trim();
+    show(list);
+  });
   return h("section", { class: "card", "aria-labelledby": "decisions-title" },
     h("h3", { id: "decisions-title" }, "Recent decisions"),
-    h("p", { class: "hint" }, "The last calls of kube-scheduler, the newest first. Choose a refused node to see the kubelet's message."), list);
+    h("p", { class: "hint" }, "The last calls of kube-scheduler, the newest first. Choose a refused node to see the kubelet's message."), search, list);
 }
 
 /** @param {HTMLElement} list */
 async function show(list) {
   try {
-    const { decisions } = await call("/v1/decisions");
+    const asked = sought;
+    const { decisions } = await call(`/v1/decisions?pod=${encodeURIComponent(asked)}`);
+    if (asked !== sought) return;
     const opened = new Set([...list.querySelectorAll("details[open]")].map((each) => /** @type {HTMLElement} */ (each).dataset.pod));
     const focused = list.contains(document.activeElement) ? document.activeElement?.closest("details")?.dataset.pod : undefined;
     if (focused !== undefined) return; // do not redraw what the user is reading
     fill(list, decisions.length
       ? h("ol", { class: "decisions" }, decisions.map((/** @type {any} */ each) => decision(each, opened)))
-      : h("p", { class: "hint" }, "kube-scheduler has not called for any pod yet."));
+      : h("p", { class: "hint" }, asked ? `No recent call is about a pod with ${asked} in its name or UID.` : "kube-scheduler has not called for any pod yet."));
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     fill(list, h("p", { class: "error" }, error.message));
