@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from extender.answers.make_room import EvictedPod
 from extender.features.room.cluster import Cluster
+from extender.features.room.controller import MAX_GRACE_SECONDS, AbandonError
+from extender.kube.errors import ApiError
 from tests.fakes.apiserver import FakeApiServer
 from tests.features.room.room_world import NAMESPACE, RECORD, RoomWorld, fragmented
 
@@ -122,6 +125,38 @@ def test_pods_without_a_controller_and_pods_of_groups_stay(server: FakeApiServer
 
     play(server, story)
     assert evictions(server) == 0
+
+
+@pytest.mark.parametrize(
+    ("patch", "why"),
+    [
+        ({"metadata": {"ownerReferences": None}}, "no controller"),
+        (
+            {"metadata": {"annotations": {"numa-extender.io/group": "g", "numa-extender.io/group-size": "3"}}},
+            "must not",
+        ),
+        ({"metadata": {"deletionTimestamp": "2026-09-21T14:13:20Z"}}, "is not on a"),
+        ({"spec": {"terminationGracePeriodSeconds": MAX_GRACE_SECONDS + 1}}, "grace period"),
+    ],
+)
+def test_each_pod_of_a_plan_is_looked_at_again(server: FakeApiServer, patch: dict[str, Any], why: str) -> None:
+    world = RoomWorld(server, "a", "b")
+    name = world.run("app", 4, "a")["metadata"]["name"]
+    asked = EvictedPod(pod=f"default/{name}", node="a", priority=0, owner="", requests={}, to="b", numa=[])
+    assert asyncio.run(world.controller._movable(asked))["metadata"]["name"] == name
+    server.pods.patch(name, patch)
+
+    with pytest.raises(AbandonError, match=why):
+        asyncio.run(world.controller._movable(asked))
+
+
+def test_only_the_pod_with_the_uid_of_the_plan_is_evicted(server: FakeApiServer) -> None:
+    world = RoomWorld(server, "a")
+    name = world.run("app", 4, "a")["metadata"]["name"]
+    with pytest.raises(ApiError, match="UID"):
+        asyncio.run(Cluster(world.client, NAMESPACE).evict("default", name, "another"))
+
+    assert [pod["metadata"]["name"] for pod in world.pods()] == [name]
 
 
 def test_a_disruption_budget_that_allows_none_ends_the_plan_and_nothing_else(server: FakeApiServer) -> None:
