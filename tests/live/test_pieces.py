@@ -16,6 +16,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.live import binaries
 from tests.live.__main__ import main
 from tests.live.api import Api, AsyncApi, Json, collection
+from tests.live.book import Entry
 from tests.live.front import Files, Front
 from tests.live.identity import Identities
 from tests.live.kubelet import LiveKubelet
@@ -24,7 +25,7 @@ from tests.live.processes import Program, SceneError
 from tests.live.scenes import SCENES
 from tests.live.scheduling import scheduler_configuration
 from tests.live.tally import Lags, Tally
-from tests.live.workload import simple_pod
+from tests.live.workload import Feeder, simple_pod
 
 QUICK = Lags(sync=(0, 0), start=(0, 0), stop=(0, 0), teardown=(0, 0), publish=(0, 0), plugins=(0, 0))
 NODE = "node-00"
@@ -200,3 +201,30 @@ def test_pods_are_followed_through_the_end_of_a_watch(stage: Stage) -> None:
     stage.bind("b", 2)
     eventually(lambda: stage.phase("b") == "Running")
     eventually(lambda: len(stage.held()) == 1)
+
+
+def test_a_deleted_pod_that_its_kubelet_does_not_end_ends_the_scene() -> None:
+    """Of a real kubelet that does not start any more. It has no patience, so that no time need pass."""
+
+    class Silent:
+        """An API server that accepts everything, with a watch that shows one pod, bound and not ended."""
+
+        deleted = 0
+
+        def patiently(self, method: str, _path: str, pod: Json | None = None) -> Json:
+            self.deleted += method == "DELETE"
+            return pod or {}
+
+        def entries(self) -> list[Entry]:
+            return [Entry(pod | {"status": {"phase": "Pending"}}, 0.0, nodes=[NODE], bound_at=1.0)]
+
+        def wait(self, *_: object) -> bool:
+            return False
+
+    pod = simple_pod("a", 2)
+    pod["metadata"]["uid"] = "a"
+    silent = Silent()
+    feeder = Feeder(silent, silent, 8, patience=0.0)  # type: ignore[arg-type]
+    with pytest.raises(SceneError, match=f"a was deleted, and its kubelet does not end it: {NODE}"):
+        feeder.feed([pod])
+    assert silent.deleted == 1

@@ -8,6 +8,7 @@ from random import Random
 from tests.drill.workload import make_pod, requested
 from tests.live.api import Api, ApiError, Json
 from tests.live.book import Book, Entry
+from tests.live.processes import SceneError
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -70,10 +71,15 @@ class Feeder:
         self._api, self._book, self._every = api, book, every
         self._room = load * cpus * 1000
         self._patience = patience
-        self._cleaned: set[str] = set()
+        self._cleaned: dict[str, float] = {}
+        """When each pod was deleted."""
 
     def feed(self, pods: list[Json], on_tick: Callable[[int], None] = lambda _done: None) -> Fed:
-        """Until all are created and none is left."""
+        """Until all are created and none is left.
+
+        Raises:
+            SceneError: a deleted pod does not end.
+        """
         fed, waiting, started = Fed(patience_seconds=self._patience), list(reversed(pods)), time.monotonic()
         mine: set[str] = set()
         while True:
@@ -100,11 +106,13 @@ class Feeder:
         now = time.monotonic()
         for entry in entries:
             uid = entry.pod["metadata"]["uid"]
+            if not entry.is_over and now - self._cleaned.get(uid, now) > 2 * self._patience:
+                raise SceneError(f"{entry.name} was deleted, and its kubelet does not end it: {entry.node}")
             if entry.deleted or uid in self._cleaned:
                 continue
             is_late = entry.node is None and now - entry.created_at > self._patience
             is_stuck = entry.node is not None and now - (entry.bound_at or now) > 10 * self._patience
             if entry.is_over or is_late or is_stuck:
                 delete(self._api, entry.name)
-                self._cleaned.add(uid)
+                self._cleaned[uid] = now
                 fed.given_up += is_late or is_stuck
