@@ -64,9 +64,9 @@ def test_from_pending_to_a_change_that_fits(page: Page, demo: str, screenshots: 
     _reason(page, "kube-scheduler: the totals are too small").click()
 
     # One node tells the story, and what would fit there.
-    page.get_by_placeholder("Search nodes by name").fill("gpu-a")
+    page.get_by_label("Search nodes by name").fill("gpu-a")
     page.locator(".tile", has_text="gpu-a").click()
-    page.get_by_placeholder("Search nodes by name").fill("")
+    page.get_by_label("Search nodes by name").fill("")
     card = page.get_by_role("region", name="What this node answers to the pod")
     expect(card).to_contain_text("The pod can never fit here")
     expect(card).to_contain_text("Container app wants 120 CPUs, more than any one NUMA node of this machine has.")
