@@ -167,9 +167,9 @@ def every_warning_is_logged() -> None:
 
 def devices_may_be_on_any_numa_node() -> None:
     """The NUMA ids of a node's devices are numbers, and nothing else is asked of them."""
-    from extender.wire import scenarios
+    from extender.wire import machines
 
-    _put(scenarios, MAX_NUMA_ID_IN_DEVICE=2**64)
+    _put(machines, MAX_NUMA_ID_IN_DEVICE=2**64)
 
 
 def claims_count_as_often_as_they_are_named() -> None:
