@@ -112,6 +112,7 @@ class WildNode(Attack):
             self.taken += status == 200
             if not 200 <= status < 500:
                 self.defects.append(f"report {turn} of strike {number} was answered with {status}")
+        world.report(_far_devices(number))
 
     def check(self, world: World) -> list[str]:
         honest = report_of(sample("wild"), sequence=10**9)
@@ -119,6 +120,14 @@ class WildNode(Attack):
         if not within(SEEN_SECONDS, lambda: world.report(honest) == 200):
             found.append("a good report of the node is not taken any more")
         return found
+
+
+def _far_devices(number: int) -> JSON:
+    """A report with a device on a NUMA node of a number that random changes seldom make, and that no machine has."""
+    report = orjson.loads(orjson.dumps(report_of(sample("wild", devices={"vendor.example/gpu": [0, 1]}))))
+    for device in report["devices"]["vendor.example/gpu"]:
+        device["numa"] = [2**32 + number]
+    return {**report, "sequence": (number + 1) * ACTS, "boot_id": "boot-1"}
 
 
 def valid_pod(maker: Maker, name: str, chance: random.Random, node: str = "") -> JSON:
