@@ -160,8 +160,7 @@ def capacity_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterat
     mix = [workload_of(asked, pod, path) for pod, path in zip(question.pods, paths, strict=True)]
     subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
     subjects = with_served(asked.forecast, [each.pod for each in mix], subjects)
-    capacity = Capacity(mix, judge, question.max_copies, question.group)
-    capacity.forecast = asked.forecast
+    capacity = Capacity(mix, judge, question.max_copies, question.group, asked.forecast)
     yield from counted(capacity, subjects, lines=asked.lines)
 
 

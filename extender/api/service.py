@@ -15,7 +15,7 @@ from extender.api.http.slices import Slices
 from extender.config.settings import Settings
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
-from extender.questions.dra import ClaimForecast, no_forecast
+from extender.questions.dra import ClaimForecast
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.effects import Offload
@@ -40,7 +40,7 @@ class LateNodeContext:
     """A `ContextSource` without content until `use` provides a source. A feature may set `make_forecast`."""
 
     def __init__(self) -> None:
-        self.make_forecast: Callable[[], ClaimForecast | None] = no_forecast
+        self.make_forecast: Callable[[], ClaimForecast | None] = lambda: None
         self._source: ContextSource | None = None
 
     def use(self, source: ContextSource) -> None:

@@ -29,7 +29,7 @@ def is_waiting(pod: Json) -> bool:
 
 
 def read_pod(client: Requester, namespace: str, name: str, uid: str = "") -> JSON | None:
-    """The v1.Pod; None if there is none, or one with another UID than *uid*. Raises KubeError."""
+    """The v1.Pod; None if there is none, or one with another UID than *uid* ("": any). Raises KubeError."""
     try:
         pod = client.request("GET", path_of("/api/v1", "pods", namespace=namespace, name=name))
     except ApiError as error:

@@ -84,13 +84,19 @@ _NOT_KNOWN: Final = CapacityLimit("unknown", RefusalReason.UNKNOWN.text, "not en
 class Capacity:
     """Counts copies of one mix of pods, taken in turn. *group*: how many of them must run together.
 
-    One object serves one question, and caches what follows a state.
+    One object serves one question, and caches what follows a state. Without a *forecast* claims are left out.
     """
 
-    def __init__(self, mix: Sequence[PodWorkload], judge: Judge, max_copies: int, group: int = 1) -> None:
+    def __init__(
+        self,
+        mix: Sequence[PodWorkload],
+        judge: Judge,
+        max_copies: int,
+        group: int = 1,
+        forecast: ClaimForecast | None = None,
+    ) -> None:
         self.mix: Final = mix
-        self.forecast: ClaimForecast | None = None
-        """Predicts devices of claims; None: claims are left out."""
+        self.forecast: Final = forecast
         self.left_out = 0
         """The nodes where they are left out because that is not known."""
         self.group: Final = group

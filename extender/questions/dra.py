@@ -62,11 +62,6 @@ class ClaimForecast(Protocol):
         """The extended resources of the pod that claims serve on the node: kube-scheduler does not check its totals."""
 
 
-def no_forecast() -> ClaimForecast | None:
-    """Nothing is predicted."""
-    return None
-
-
 def with_served(forecast: ClaimForecast | None, pods: Iterable[Pod], subjects: Sequence[Subject]) -> list[Subject]:
     """The nodes with the extended resources of the pods that claims serve there."""
     wanting = [pod for pod in pods if pod.wants_devices]
@@ -172,7 +167,8 @@ class PlannedClaims:
         known, key = self._taken.setdefault(position, {}), (pod.whole_shape, pod.claims)
         if key not in known:
             known[key] = self.forecast.take(pod, subject.name, subject.around)
-            self.left_out.update([position] if known[key] is None else [])
+            if known[key] is None:
+                self.left_out.add(position)
         return known[key]
 
     def after(self, position: int, pod: Pod, subject: Subject) -> NodeContext:
@@ -199,7 +195,8 @@ class PlannedClaims:
                 if each.id not in places:
                     places[each.id] = places_on(shape, each)
                 alignment = claim_alignment_of(shape.pod, each.kubelet, taken.devices, places[each.id])
-                missing.update([i] if taken.around is None and judgement.refusal is None else [])
+                if taken.around is None and judgement.refusal is None:
+                    missing.add(i)
             judged.append(judgement)
             alignments.append(alignment)
         ranked = np.array([can_be_ranked(each) for each in judged], np.bool_)

@@ -33,7 +33,7 @@ EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
 class Filter:
     """The verb. *seconds*: the deadline of a call.
 
-    *failed_resolvable*: whether refusals that preemption may resolve are told apart from final ones.
+    *failed_resolvable*: whether the reply lists nodes where preemption may help apart from those where it cannot.
     """
 
     def __init__(self, seconds: float, shared: SharedParts, *, failed_resolvable: bool = False) -> None:

@@ -28,7 +28,7 @@ from extender.answers.snapshot import Snapshot
 from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
-from extender.questions.dra import ClaimForecast, no_forecast
+from extender.questions.dra import ClaimForecast
 from extender.questions.node_context import LookUp
 from extender.replay.alignment_demand import Demand
 from extender.scheduling.judge import Judge
@@ -73,7 +73,7 @@ class AskedQuestions:
         demands: Callable[[], Mapping[str, Demand]],
         judge: Judge,
         budgets: Callable[[], Sequence[DisruptionBudget] | None],
-        forecast: Callable[[], ClaimForecast | None] = no_forecast,
+        forecast: Callable[[], ClaimForecast | None] = lambda: None,
         metrics: Metrics,
     ) -> None:
         """*records*: returns the current record of every node. *demands*: the demands of namespaces. *budgets*: all.

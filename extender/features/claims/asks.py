@@ -44,12 +44,8 @@ class PodAsk(NamedTuple):
 class PodAsks:
     """What a pod asks for on nodes of each kind. `key` as that of `PodAsk`. `claims`: those of the pod's own.
 
-    `depends_on_node`: whether a device plugin may serve what a claim could. False if it asks for nothing.
+    `depends_on_node`: whether a device plugin may serve what a claim could.
     """
-
-    def __bool__(self) -> bool:
-        """Whether it asks for anything."""
-        return bool(self.claims) or self.depends_on_node
 
     def __init__(
         self,
@@ -74,6 +70,11 @@ class PodAsks:
         ]
         self._wanted = sorted({name for each in self._containers for name in each.requests})
         self._known: dict[tuple[int | None, ...], PodAsk | None] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the pod asks for nothing."""
+        return not self.claims and not self.depends_on_node
 
     def on(self, allocatable: Mapping[str, int] | None) -> PodAsk | None:
         """What it asks for on a node. *allocatable*: of the node, None: not known.

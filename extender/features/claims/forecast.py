@@ -110,7 +110,7 @@ class Forecasts:
         """
         objects = self.objects
         asks = asks_of(pod, objects.readable, objects.templates, objects.classes, objects.rules)
-        if not asks or not self.is_complete:
+        if asks is None or asks.is_empty or not self.is_complete:
             return None
         filtered_at = self.flights.filtered_at(pod.uid) if was_filtered else None
         filtered_at = objects.clock() if filtered_at is None else filtered_at

@@ -42,8 +42,8 @@ POD_SET: Final = "kueue.x-k8s.io/podset"
 MAX_HELD: Final = 32
 PER_NAMESPACE: Final = 4
 MAX_PLACES: Final = 8_000
-"""With so many nobody gets further ones, and with an eighth of them a namespace gets none. A plan has at most 10,000
-pods: those of one Workload, and one for each place."""
+"""While so many places are held, no Workload gets further ones. A namespace may hold an eighth of them. A plan has at
+most 10,000 pods: those of one Workload, and one for each place that is held."""
 MAX_CHECKED: Final = 64
 MAX_CAME: Final = 10_000
 """Pods whose Workload is kept between filter and bind."""

@@ -19,7 +19,6 @@ import orjson
 
 from extender.answers.question import Asked, QuestionKind, Questions
 from extender.api.service import Service
-from extender.cluster.node_class import HYPOTHETICAL, NodeClass
 from extender.cluster.pods import KnownPod
 from extender.features.kueue.held import HeldPlaces, WorkloadPlace
 from extender.features.kueue.workloads import PodSet
@@ -27,9 +26,8 @@ from extender.intake import NodeProfile
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import JSON
 from extender.kube.nodes import NodeObject
-from extender.kubelet.startup import initial_state
 from extender.kubelet.verdict import Certainty
-from extender.replay.possible_states import PossibleStates
+from extender.questions.node_context import NOTHING_KNOWN, empty_node
 from extender.scheduling.cache import PodShape
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
@@ -135,8 +133,9 @@ class Planner:
         if not names and not profiles:
             return False
         shape = PodShape(pod_from_json(document))
-        if any([await self._service.offload(self._takes, shape, each) for each in profiles]):
-            return False
+        for each in profiles:
+            if await self._service.offload(self._takes, shape, each):
+                return False
         why = Counter[str]()
         for line in await self._asked([(document, 1)], sorted(names)) if names else ():
             if line.node is not None:
@@ -148,16 +147,17 @@ class Planner:
         kubelet, state = profile.observed.kubelet, profile.observed.state
         assert kubelet is not None
         assert state is not None  # a profile has both
-        empty = PossibleStates((initial_state(kubelet, state.devices.devices),))
-        node = NodeClass(id=HYPOTHETICAL, kubelet=kubelet, possible=empty)
-        return self._service.judging.judge(shape, node).refusal is None
+        empty = empty_node(profile.name, kubelet, state.devices.devices, NOTHING_KNOWN)
+        return self._service.judging.judge(shape, empty.node_class).refusal is None
 
     def _kept(self, shapes: Iterable[PodShape]) -> set[str]:
         """The nodes on which another feature may keep room from such pods."""
         kept = set[str]()
         for each in self._service.scheduling.objectors:
             for shape in shapes if each is not self._held else ():
-                kept.update(each.kept_nodes(KnownPod(""), shape.pod) or ())  # None: claims, which a note tells of
+                kept.update(
+                    each.kept_nodes(KnownPod(""), shape.pod) or ()
+                )  # None: the pod has claims, and a note says so
         return kept
 
     async def _plan(

@@ -67,7 +67,7 @@ class KueueWorld:
         self.kubelets = {name: Kubelet(report_of(sample(name))) for name in names}
         self.retry_at: dict[str, float] = {}
         self.touched: list[str] = []
-        """Workloads to which somebody else wrote after Kueue admitted them."""
+        """Workloads that another client than Kueue changed after their admission."""
         self._admitted: dict[str, Json] = {}
         self._numbers = itertools.count()
         server.kueue_checks.create({"metadata": {"name": CHECK}, "spec": {"controllerName": OURS}})

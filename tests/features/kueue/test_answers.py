@@ -329,7 +329,7 @@ def test_a_dry_run_writes_nothing_and_shows_the_answer(server: FakeApiServer) ->
 def test_a_check_of_another_controller_is_left_alone(server: FakeApiServer) -> None:
     async def story(world: KueueWorld) -> None:
         server.kueue_checks.delete(CHECK, "")
-        server.kueue_checks.create({"metadata": {"name": CHECK}, "spec": {"controllerName": "somebody.else/check"}})
+        server.kueue_checks.create({"metadata": {"name": CHECK}, "spec": {"controllerName": "example.com/other"}})
         world.paused = True
         world.reserve(world.submit("job", (2, 14)))
         await world.tick(3)

@@ -106,7 +106,7 @@ def test_nothing_is_written_if_the_workload_changes_between_reading_and_writing(
 
         def changes(self: KubeClient, method: str, path: str, **call: Any) -> JSON:
             read = real(self, method, path, **call)
-            if method == "GET" and path.endswith("/workloads/job"):  # somebody answers, and Kueue admits
+            if method == "GET" and path.endswith("/workloads/job"):  # meanwhile Kueue admits the Workload
                 conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
                 world.server.kueue_workloads.patch("job", {"status": {"conditions": conditions}}, "team")
             return read
