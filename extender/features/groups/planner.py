@@ -27,11 +27,11 @@ from extender.kubelet.budget import UNLIMITED, Budget
 from extender.kubelet.errors import BudgetError
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.cache import PodShape
+from extender.scheduling.fit_together import TOTALS, States, admitted, judged_after
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.node_totals import exceeds, pod_requests
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.rows import TOTALS, States, admitted, judged_after
 
 MAX_STEPS: Final = 2_000
 """Limit of the search of other nodes: replays, and nodes tried for a pod, are a step each."""

@@ -32,9 +32,9 @@ from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound
 from extender.scheduling.cache import PodShape
+from extender.scheduling.fit_together import Candidate, fit_together
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, avoid, only, without
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.rows import Candidate, fit_together
 from extender.wire.groups import KUEUE_WORKLOAD
 from extender.wire.parsing import Json, mapping
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.features.groups.groups import MAX_HOLDING
 from extender.scheduling.binder import PodBound
-from extender.scheduling.rows import Candidate, fit_together
+from extender.scheduling.fit_together import Candidate, fit_together
 from tests.features.groups.gang_world import GangWorld, member
 from tests.reports import pod_of
 
