@@ -164,7 +164,8 @@ def _build_chart(release: Release) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
     (packed,) = work.glob("*.tgz")
     with tarfile.open(packed) as archive:
-        archive.extractall(work / "content", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+        archive.extractall(work / "content")  # noqa: S202 - helm has just made it, and newer versions filter
     pack(work / "content", "", release.target / packed.name, release.epoch_seconds)
     release.made[packed.name] = "Helm chart: helm push … oci://REGISTRY"
 

@@ -47,7 +47,8 @@ def test_recorded_machine_is_what_the_kubelet_discovers(expected: Path, tmp_path
     name = expected.name.removesuffix(".expected.json")
     with tarfile.open(MACHINES / f"{name}.tar.xz") as archive:
         members = [member for member in archive if NEEDED.match(member.name)]
-        archive.extractall(tmp_path, members, filter="fully_trusted")
+        archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # since 3.11.4
+        archive.extractall(tmp_path, members)
     answer = json.loads(expected.read_text())
     counts, details = answer["kubelet"]["counts"], answer["kubelet"]["cpu_details"]
     rows = {row[0]: row for row in answer["machine"]["cpus"]}

@@ -58,7 +58,8 @@ def unpacked(tmp_path: Path) -> Path:
             pack(tmp_path / image / tag, "", folder / f"images/{image}--{tag}.tar", 1)
     _build_airgapped(release, folder)
     with tarfile.open(target / "numa-extender-1.2.3-airgapped.tar") as archive:
-        archive.extractall(tmp_path / "there", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+        archive.extractall(tmp_path / "there")
     return tmp_path / "there/numa-extender-1.2.3"
 
 

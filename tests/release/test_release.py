@@ -163,7 +163,8 @@ def test_the_packed_chart_and_the_packed_recipes_name_images_of_the_version(
     assert f"image: numa-node-exporter:{version}" in rendered
     (manifests,) = built[1].glob("*-manifests.tar.gz")
     with tarfile.open(manifests) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since 3.11.4
+        archive.extractall(tmp_path)
     tag = f"newTag: {version}"
     assert tag in next(tmp_path.glob("*/manifests/overlays/standalone/kustomization.yaml")).read_text()
 

@@ -58,7 +58,8 @@ def unpack(number: int, target: Path) -> None:
     """Write the machine of node *number* below *target*."""
     with tarfile.open(directory() / f"{_shape(number).machine}.tar.xz") as archive:
         members = [member for member in archive if NEEDED.fullmatch(member.name)]
-        archive.extractall(target, members, filter="fully_trusted")
+        archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # since 3.11.4
+        archive.extractall(target, members)
     (target / HUGE_PAGES).mkdir(parents=True, exist_ok=True)
 
 
