@@ -167,7 +167,7 @@ def why(
         except click.ClickException as error:
             fault = error.message
     if decision is None and document is None:
-        raise click.ClickException(f"there is no recent call about {pod!r}, and {fault}. Name its manifest with -f.")
+        raise click.ClickException(f"there is no recent call about {pod!r}. Name its manifest with -f: {fault}")
     now = None
     if document is not None and not document.get("spec", {}).get("nodeName"):
         (now,) = ask(client, "/v1/what-if", {"pod": document})

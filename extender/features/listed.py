@@ -32,29 +32,26 @@ LISTED: Final[Sequence[Listed]] = (
     Listed("topologies", lambda settings: settings.topologies == "on"),
     Listed("claims", lambda settings: settings.dra == "on"),
     Listed("kueue", lambda settings: settings.kueue != "off", {"/v1/kueue": {"mode": "off", "workloads": []}}),
-    Listed(
-        "groups",
-        lambda settings: settings.gangs == "on",
-        {
-            "/v1/groups": {"enabled": False, "total": 0, "states": {}, "groups": [], "next": None},
-            "/v1/group": "no group is known: NUMA_EXTENDER_GANGS is off",
-        },
-    ),
-    Listed(
-        "shapes",
-        lambda settings: settings.shapes == "on",
-        {"/v1/shapes": {"enabled": False, "shapes": [], "unread": {}}},
-    ),
-    Listed(
-        "autoscaling",
-        lambda settings: settings.autoscaling != "off",
-        {"/v1/scale-ups": {"mode": "off", "scale_ups": []}},
-    ),
+    Listed("groups", lambda settings: settings.gangs == "on", {
+        "/v1/groups": {"enabled": False, "total": 0, "states": {}, "groups": [], "next": None},
+        "/v1/group": "no group is known: NUMA_EXTENDER_GANGS is off",
+    }),
+    Listed("shapes", lambda settings: settings.shapes == "on", {
+        "/v1/shapes": {"enabled": False, "shapes": [], "unread": {}},
+    }),
+    Listed("autoscaling", lambda settings: settings.autoscaling != "off", {
+        "/v1/scale-ups": {"mode": "off", "scale_ups": []},
+    }),
     Listed("janitor", lambda settings: settings.janitor != "off"),
     Listed("pod_events", lambda settings: settings.pod_events == "on"),
-    Listed("room", lambda settings: settings.room != "off", {"/v1/room": {"mode": "off", "plan": None, "history": []}}),
+    Listed("room", lambda settings: settings.room != "off", {
+        "/v1/room": {
+            "mode": "off", "leads": False, "stopped": "", "finding": "", "namespaces": [], "evictions": 0,
+            "evictions_per_hour": 0, "plan": None, "history": [],
+        },
+    }),
     Listed("requeue", lambda settings: settings.wake_up),
-)
+)  # fmt: skip
 
 
 def listed(settings: Settings) -> Iterator[Callable[[Service], Feature]]:

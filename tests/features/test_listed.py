@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.features.listed import LISTED
 
@@ -62,6 +63,17 @@ def test_a_feature_that_is_switched_off_is_not_imported() -> None:
 def test_a_feature_that_is_switched_on_is_imported() -> None:
     everything = {name: value for each in ON.values() for name, value in each.items()}
     assert imported(**everything) == ALWAYS | ON.keys()
+
+
+def test_the_reply_of_a_feature_that_is_off_has_the_fields_of_one_that_is_on() -> None:
+    everything = {name: value for each in ON.values() for name, value in each.items()}
+    schema = make_app(make_service(Settings.model_validate({"port": 0, **everything}))).openapi()
+    replies = {path: reply for each in LISTED for path, reply in each.off.items() if isinstance(reply, Mapping)}
+    for path, reply in replies.items():
+        content = schema["paths"][path]["get"]["responses"]["200"]["content"]
+        name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        assert reply.keys() == schema["components"]["schemas"][name]["properties"].keys(), path
+    assert len(replies) > 4
 
 
 @pytest.mark.parametrize("name", ON)
