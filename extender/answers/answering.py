@@ -21,8 +21,8 @@ from extender.answers.what_if import WhatIfReply, WhatIfRequest, what_if_documen
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
 from extender.replay.alignment import alignment_of_outcomes
-from extender.scheduling.cache import SHAPE_UID
 from extender.scheduling.judge import Judge
+from extender.scheduling.judgement import SHAPE_UID
 from extender.wire.questions import Question
 from extender.wire.replies import ReplyBody
 from extender.wire.verdicts import Verdict, explained

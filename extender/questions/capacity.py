@@ -24,9 +24,8 @@ from extender.questions.scheduler_checks import check_node
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.alignment_demand import Demand
 from extender.replay.possible_states import admit_in_all
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import refusal_by_demand
+from extender.scheduling.judgement import PodShape, refusal_by_demand
 from extender.scheduling.node_totals import add, format_milli, pod_requests, shortages
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.replies import ReplyBody, about

@@ -20,8 +20,8 @@ from extender.questions.free_room import numa_room
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import without
 from extender.questions.resize_check import resized
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import Judge
+from extender.scheduling.judgement import PodShape
 from extender.wire.workloads import PodWorkload
 
 MAX_COPIES: Final = 1000

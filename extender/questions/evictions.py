@@ -27,8 +27,8 @@ from extender.cluster.node_class import NodeClass
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import CertainPlace, NodePod, place_of, pods_of, with_pod, without
 from extender.replay.alignment import Alignment
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import Judge
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests, shortages
 from extender.scheduling.victims import (
     Cost,

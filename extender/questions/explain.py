@@ -38,7 +38,7 @@ from extender.replay.creation import grants_of, policy_of, with_devices
 from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_always_met
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
-from extender.scheduling.cache import SHAPE_UID
+from extender.scheduling.judgement import SHAPE_UID
 from extender.scheduling.node_totals import format_bytes
 
 MAX_STEPS: Final = 256

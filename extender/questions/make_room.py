@@ -22,7 +22,7 @@ from extender.questions.node_context import Subject
 from extender.questions.node_pods import place_of, pods_of, without
 from extender.questions.scheduler_checks import check_node
 from extender.replay.alignment import Alignment, PodAlignment
-from extender.scheduling.cache import SHAPE_UID, PodShape
+from extender.scheduling.judgement import SHAPE_UID, PodShape
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.victims import RunningPod
 from extender.wire.workloads import PodWorkload

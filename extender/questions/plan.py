@@ -22,9 +22,8 @@ from extender.questions.scheduler_checks import check_node
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.creation import placed_by, whole_placements
 from extender.replay.possible_states import admit_in_all
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.node_totals import add, pod_requests
 from extender.scheduling.scoring import score_nodes
 from extender.wire.replies import ReplyBody, about

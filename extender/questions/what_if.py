@@ -31,9 +31,8 @@ from extender.questions.scheduler_checks import Scheduler, check_node
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.pod import Pod
 from extender.replay.possible_states import admit_in_all
-from extender.scheduling.cache import SHAPE_UID, PodShape
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.scoring import score_nodes
 from extender.wire.workloads import PodWorkload

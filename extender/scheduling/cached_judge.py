@@ -21,10 +21,10 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
-from extender.scheduling.cache import UNJUDGED, Int64s, JudgementCache, NodeAnswers, PodShape, ShapeJudgements
+from extender.scheduling.cache import UNJUDGED, Int64s, JudgementCache, NodeAnswers, ShapeJudgements
 from extender.scheduling.effects import Effects
 from extender.scheduling.judge import BoundedJudge, follows_from_key, merits_of
-from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, Trouble
+from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, PodShape, Trouble
 from extender.scheduling.late_projections import LateProjections
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged

@@ -17,9 +17,8 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import admit_in_all
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.node_totals import exceeds, pod_requests
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.victims import numa_nodes_of

@@ -28,12 +28,12 @@ from extender.kubelet.verdict import Admitted, Certainty, Provider, Reason, Reje
 from extender.replay.counts import Counts
 from extender.replay.nri_pod import nri_pod
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.cache import PodShape
 from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
 from extender.scheduling.judgement import (
     INDIFFERENT,
     Action,
     Judgement,
+    PodShape,
     Trouble,
     UncertaintyPolicy,
     do_ids_decide_socket,

@@ -21,9 +21,9 @@ from extender.cluster.free_table import NO_KEY, FreeTable, RowGroup, StatesGroup
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
-from extender.scheduling.cache import Int64s, PodShape
+from extender.scheduling.cache import Int64s
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement, Trouble
+from extender.scheduling.judgement import Judgement, PodShape, Trouble
 from extender.scheduling.reasons import RefusalReason
 
 SHARES: Final = (5_000, 100_000, 1_000_000)

@@ -17,9 +17,8 @@ from extender.config.settings import Settings
 from extender.replay.pod import Pod
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
-from extender.scheduling.cache import SHAPE_UID, PodShape
 from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
 from extender.scheduling.objections import PASSED
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.pods import pod_from_json

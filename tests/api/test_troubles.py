@@ -12,8 +12,7 @@ from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.budget import Budget
-from extender.scheduling.cache import PodShape
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import Judgement, PodShape
 from tests.faults.hostile_nodes import many_numa_nodes, uneven_numa_nodes
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.world.clock import Clock

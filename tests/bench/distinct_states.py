@@ -41,9 +41,8 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.free_amounts import FreeAmounts
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.cache import SHAPE_UID, PodShape
 from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge
-from extender.scheduling.judgement import Judgement, UncertaintyPolicy
+from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import alike, judge_all
 from extender.wire.pods import pod_from_json

@@ -24,9 +24,8 @@ from extender.features.preemption.plan import (
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.judgement import PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import judge_all

@@ -19,9 +19,8 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.judgement import Judgement, PodShape, Trouble, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.scheduling.reasons import RefusalReason
 from tests.contract.live import Client

@@ -17,7 +17,7 @@ from extender.replay.alignment import Alignment
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import PodShape
+from extender.scheduling.judgement import PodShape
 from extender.wire.workloads import PodWorkload as Manifest
 from extender.wire.workloads import workload_from_json
 from tests.reports import pod_of, sample, with_init

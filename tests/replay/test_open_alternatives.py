@@ -13,9 +13,8 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.possible_states import PossibleStates, admit_in_all
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import Action, Trouble, UncertaintyPolicy
+from extender.scheduling.judgement import Action, PodShape, Trouble, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import SHARES, judge_all

@@ -14,9 +14,8 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.budget import Budget
 from extender.kubelet.startup import initial_state
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.cache import SHAPE_UID, PodShape
 from extender.scheduling.judge import follows_from_key, make_judge, merits_of
-from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.judgement import SHAPE_UID, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import MAX_MERGES, WORTH, alike
 from extender.wire.pods import pod_from_json

@@ -15,10 +15,9 @@ from extender.kubelet.startup import start
 from extender.kubelet.verdict import Certainty
 from extender.replay.counts import Counts, ZoneCounts
 from extender.replay.possible_states import NO_STATES
-from extender.scheduling.cache import PodShape
 from extender.scheduling.counts_only import refusal_by_counts
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, UncertaintyPolicy
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.nrt import OURS, counted, published_from_json

@@ -26,9 +26,8 @@ from extender.replay.alignment_demand import NO_DEMAND, AlignmentDemand, Demand,
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling import replays as replays_file
-from extender.scheduling.cache import SHAPE_UID, PodShape
 from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge, merits_of
-from extender.scheduling.judgement import Action, UncertaintyPolicy
+from extender.scheduling.judgement import SHAPE_UID, Action, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import alike
 from extender.wire.scenarios import scenario_from_json

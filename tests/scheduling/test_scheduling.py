@@ -23,9 +23,9 @@ from extender.questions.what_if import what_if
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import FEW, JudgementCache, Kinds, NodeAnswers, PodShape
+from extender.scheduling.cache import FEW, JudgementCache, Kinds, NodeAnswers
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, Trouble, UncertaintyPolicy
 from extender.scheduling.objections import PASSED, counts_of, filtered_by_judgements
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason

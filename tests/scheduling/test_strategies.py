@@ -21,9 +21,8 @@ from extender.kubelet.state import Device, DeviceState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.judgement import PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.headrooms import Headroom, headrooms_of
 from extender.scheduling.ranking.placement import AdmissionOutcome
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy

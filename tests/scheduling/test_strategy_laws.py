@@ -17,9 +17,8 @@ from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.judgement import PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.headrooms import headrooms_of
 from extender.scheduling.ranking.placement import AdmissionOutcome
 from extender.scheduling.ranking.strategies import FULL, STRATEGIES, Weights, make_strategy

@@ -25,8 +25,9 @@ from extender.questions.claim_alignment import (
 from extender.questions.dra import places_on
 from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, LookUp
 from extender.replay.pod import Pod
-from extender.scheduling.cache import NodeAnswers, PodShape, ShapeJudgements
+from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.effects import Offload
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import Objector, Scores
 from extender.scheduling.replays import SHARES, time_limit
 from extender.wire.scheduler import SchedulerArgs

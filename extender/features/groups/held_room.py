@@ -23,10 +23,10 @@ from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, HeldPlace, Hold, Key
 from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
-from extender.scheduling.cache import PodShape
 from extender.scheduling.cached_judge import MAX_AT_ONCE
 from extender.scheduling.fit_together import Candidate, fit_together, numa_nodes_of_places, outlast_exits
 from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import Filtered, without
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import LOOP_STEPS

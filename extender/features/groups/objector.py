@@ -38,7 +38,8 @@ from extender.scheduling.binder import (
     NotBound,
     PodBound,
 )
-from extender.scheduling.cache import NodeAnswers, PodShape
+from extender.scheduling.cache import NodeAnswers
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, only, refuse_all
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import MAX_RESTING

@@ -24,8 +24,9 @@ from extender.features.groups.held_room import PLAN_STEPS, HeldRoom, WorkLimits
 from extender.features.groups.planner import ONE_A_NODE, GangPlan, PlannedNode, PodKind, merit_of
 from extender.features.groups.record import GroupRecord, HeldPlace, HeldPlan, Key, Member
 from extender.kubelet.budget import Budget
-from extender.scheduling.cache import NodeAnswers, PodShape, ShapeJudgements
+from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.cached_judge import CachedJudge, NotReadyError
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import Filtered
 from extender.scheduling.reasons import RefusalReason
 

@@ -26,10 +26,9 @@ from extender.cluster.node_class import NodeClass
 from extender.kubelet.budget import UNLIMITED, Budget
 from extender.kubelet.errors import BudgetError
 from extender.kubelet.verdict import Certainty
-from extender.scheduling.cache import PodShape
 from extender.scheduling.fit_together import TOTALS, States, admitted, judged_after
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.node_totals import exceeds, pod_requests
 from extender.scheduling.reasons import RefusalReason
 

@@ -31,8 +31,8 @@ from extender.kube.pods import PodRecord
 from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound
-from extender.scheduling.cache import PodShape
 from extender.scheduling.fit_together import Candidate, fit_together
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, avoid, only, without
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.groups import KUEUE_WORKLOAD

@@ -28,7 +28,7 @@ from extender.kube.client import JSON
 from extender.kube.nodes import NodeObject
 from extender.kubelet.verdict import Certainty
 from extender.questions.node_context import NOTHING_KNOWN, empty_node
-from extender.scheduling.cache import PodShape
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.errors import WireError

@@ -15,7 +15,7 @@ from extender.cluster.pods import KnownPod, Nomination
 from extender.features.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
-from extender.scheduling.cache import PodShape
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import (
     BindCall,
     FilterCall,

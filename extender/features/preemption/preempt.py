@@ -16,8 +16,7 @@ from typing import Final
 from extender.api.service import Service
 from extender.features.preemption.nominator import Nominator
 from extender.features.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
-from extender.scheduling.cache import PodShape
-from extender.scheduling.judgement import INDIFFERENT
+from extender.scheduling.judgement import INDIFFERENT, PodShape
 from extender.wire.preemption import PreemptionArgs
 
 LOG: Final = logging.getLogger(__name__)

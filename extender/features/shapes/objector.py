@@ -30,8 +30,9 @@ from extender.questions.shapes import DeclaredShape
 from extender.replay.alignment import Alignment
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound, PodBound
-from extender.scheduling.cache import NodeAnswers, PodShape
+from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.judge import Judge
+from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.objections import (
     BindCall,

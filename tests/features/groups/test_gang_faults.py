@@ -20,10 +20,9 @@ from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import Workload
 from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBound
-from extender.scheduling.cache import PodShape
 from extender.scheduling.fit_together import Candidate, fit_together
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.replays import LOOP_STEPS
 from extender.wire.groups import Group, group_of
 from extender.wire.pods import pod_from_json

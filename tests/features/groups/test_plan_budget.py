@@ -13,8 +13,7 @@ from extender.features.groups.planner import GangPlan, PlannedNode, PodKind
 from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.binder import PodBound
-from extender.scheduling.cache import PodShape
-from extender.scheduling.judgement import Judgement
+from extender.scheduling.judgement import Judgement, PodShape
 from extender.wire.pods import pod_from_json
 from tests.features.groups.gang_world import GangWorld, member
 from tests.reports import pod_of

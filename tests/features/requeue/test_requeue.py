@@ -19,9 +19,8 @@ from extender.kube.access import plain
 from extender.kube.client import KubeClient
 from extender.kubelet.budget import Budget
 from extender.samples.nodes import Workload
-from extender.scheduling.cache import PodShape
 from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import Judgement, UncertaintyPolicy
+from extender.scheduling.judgement import Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from tests.contract.live import cluster as live_cluster
 from tests.fakes.apiserver import FakeApiServer
