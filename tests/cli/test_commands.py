@@ -157,7 +157,8 @@ def test_why_shows_the_last_calls_about_a_pod(run: Run, server: str) -> None:
         "matches several pods: default/solver-0, default/solver-1"
         in run("why", "solver", "--server", server, code=1).output
     )
-    assert "there is no recent call about 'x'. Name its manifest with -f: kubectl" in run("why", "x", "--server", server, code=1).output
+    unknown = run("why", "x", "--server", server, code=1).output
+    assert "there is no recent call about 'x'. Name its manifest with -f: kubectl" in unknown
 
 
 def test_the_map_shows_who_holds_what(run: Run, reports: list[str]) -> None:
