@@ -28,8 +28,9 @@ from extender.app import make_service, set_up_collector
 from extender.config.settings import Settings
 from extender.dra.rules import rules_for
 from extender.features.claims import objector, ranking
+from extender.features.claims.call_forecast import NodeJudge, SearchLimits
 from extender.features.claims.feed import decode_claim, decode_class, decode_slice
-from extender.features.claims.forecast import Forecasts, NodeJudge, SearchLimits
+from extender.features.claims.forecast import Forecasts
 from extender.features.claims.objector import ClaimCheck
 from extender.features.claims.objects import ClaimObjects
 from extender.features.claims.ranking import ClaimRanking

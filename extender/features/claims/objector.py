@@ -35,7 +35,8 @@ from typing import Final
 from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod
-from extender.features.claims.forecast import MAX_SEARCHED, CallForecast, Forecasts, NodeJudge, SearchLimits
+from extender.features.claims.call_forecast import MAX_SEARCHED, CallForecast, NodeJudge, SearchLimits
+from extender.features.claims.forecast import Forecasts
 from extender.features.claims.objects import ClaimObjects
 from extender.features.claims.refusal import PredictedRefusal, predicted_refusals, refusal_by_claims, sentence_about
 from extender.kubelet.verdict import Certainty
@@ -94,12 +95,12 @@ class ClaimCheck(Objector):
         predicted = await self._predicted_refusals(pod, after.feasible, forecast)
         after = await self._checked(pod, after, predicted) if _concerns(pod) else after
         if self._forecasts is not None and forecast is not None:
-            self._forecasts.flights.passed(pod, forecast, after.feasible)
+            self._forecasts.passed(pod, forecast, after.feasible)
         return after
 
     async def _checked(self, pod: Pod, filtered: Filtered, predicted: Mapping[str, PredictedRefusal]) -> Filtered:
         """The result without nodes where devices break the pod's demand."""
-        is_sure = self._forecasts is not None and not self._forecasts.flights.is_doubted
+        is_sure = self._forecasts is not None and not self._forecasts.is_doubted
         refusals = {name: each.reason for name, each in predicted.items() if each.is_certain and is_sure}
         likely = {name for name, each in predicted.items() if each.is_likely and is_sure}
         allocated = (self._devices.claim(name) for name in pod.claims)
@@ -147,7 +148,7 @@ class ClaimCheck(Objector):
         """All devices of the claims must be known, and must not break the pod's demand."""
         pod, node_name = call.pod, call.node_name
         if self._forecasts is not None:
-            self._forecasts.flights.bind(pod, node_name)
+            self._forecasts.bind(pod, node_name)
         if not _concerns(pod):
             return None
         if any(not self._devices.is_allocated_for(claim, node_name) for claim in _used_by(pod)):
@@ -178,7 +179,7 @@ class ClaimCheck(Objector):
 
     def released(self) -> Collection[str]:
         """The nodes where the devices of another pod are decided since the last call."""
-        return () if self._forecasts is None else self._forecasts.flights.left()
+        return () if self._forecasts is None else self._forecasts.left()
 
     async def details(self, pod: Pod, refused: Mapping[str, RefusalReason | None]) -> str:
         """The devices that kube-scheduler would take on one node, and where the kubelet would place the rest."""

@@ -33,7 +33,7 @@ RELEASE_SECONDS: Final = 2.0
 
 Of 279 calls of the live scene `claims` at load 5, the longest ended 0.16 s after kube-scheduler began with the pod. The
 rest is for a watch of kube-scheduler's that is behind ours. If it takes longer, the prediction can be wrong: bind
-counts that (`Flights`), and refuses devices that break a demand.
+counts that (`Forecasts`), and refuses devices that break a demand.
 """
 KEPT_SECONDS: Final = 60.0
 Version: TypeAlias = tuple[int, int]

@@ -12,7 +12,8 @@ import numpy as np
 
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
-from extender.features.claims.forecast import CallForecast, Forecasts, NodeJudge, SearchLimits
+from extender.features.claims.call_forecast import CallForecast, NodeJudge, SearchLimits
+from extender.features.claims.forecast import Forecasts
 from extender.features.claims.objects import ClaimObjects
 from extender.kubelet.budget import Budget
 from extender.questions.claim_alignment import (
@@ -86,7 +87,7 @@ class ClaimRanking(Objector):
         nodes = names, classes, self._devices.devices_on
         found, new = await self._offload(_alignments_of, pod, entry.shape, nodes, known, forecast, limits)
         if self._forecasts is not None and forecast is not None:
-            self._forecasts.flights.ranked(pod, forecast)
+            self._forecasts.ranked(pod, forecast)
         if len(known) + len(new) > MAX_PLACES:
             known.clear()
         known.update(new)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from extender.answers.notes import device_note
 from extender.cluster.node_class import NodeClass
-from extender.features.claims.forecast import CallForecast, NodeJudge, SearchLimits
+from extender.features.claims.call_forecast import CallForecast, NodeJudge, SearchLimits
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest

@@ -586,7 +586,7 @@ def test_an_answer_that_comes_late_is_no_error_again(tmp_path: Path, monkeypatch
 def test_a_pod_in_flight_that_can_be_on_too_many_nodes_makes_filter_unsure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("extender.features.claims.forecast.MAX_NEAR", 0)
+    monkeypatch.setattr("extender.features.claims.call_forecast.MAX_NEAR", 0)
     with two_nodes(tmp_path) as (server, service, client):
         claimed_gpu(server, "first", "second")
         first = server.pods.create(claiming_of("first", demand="none"))

@@ -23,6 +23,7 @@ from extender.dra.replay import ALLOCATED, ClusterDevices, allocate
 from extender.dra.requests import AllocatedState
 from extender.dra.rules import rules_for
 from extender.features.claims.asks import MAX_STEPS, asks_of
+from extender.features.claims.call_forecast import MAX_UNKNOWN, CallForecast, NodeJudge, SearchLimits
 from extender.features.claims.feed import (
     MAX_ASKED,
     AllocatedClaim,
@@ -31,14 +32,7 @@ from extender.features.claims.feed import (
     decode_slice,
     decode_template,
 )
-from extender.features.claims.flights import MAX_FLIGHTS
-from extender.features.claims.forecast import (
-    MAX_UNKNOWN,
-    CallForecast,
-    Forecasts,
-    NodeJudge,
-    SearchLimits,
-)
+from extender.features.claims.forecast import MAX_FLIGHTS, Forecasts
 from extender.features.claims.objects import RELEASE_SECONDS, ClaimObjects
 from extender.features.claims.questions import QuestionForecast
 from extender.features.claims.refusal import PredictedRefusal
@@ -184,7 +178,7 @@ class Scheduler:
                 assert ids in found if truth else not found or self.unwritten or self.releasing
                 assert len(found) <= 1 or self.unwritten or self.releasing, "nothing is in flight: one is possible"
             fits += [] if truth is None else [(node, truth)]
-        self.forecasts.flights.passed(pod, call, [node.name for node, _ in fits])
+        self.forecasts.passed(pod, call, [node.name for node, _ in fits])
         if fits:
             node, truth = self.random.choice(fits)
             written = claim_of(name, shape, truth)
@@ -200,7 +194,7 @@ class Scheduler:
         name = self.random.choice(list(self.unwritten))
         written, pod, node = self.unwritten.pop(name)
         put(self.forecasts.objects, written)
-        self.forecasts.flights.bind(pod, node)
+        self.forecasts.bind(pod, node)
 
     def release(self) -> None:
         """A pod ends. kube-scheduler sees it at once, or a moment after us."""
@@ -245,7 +239,7 @@ def test_the_search_for_a_claim_is_given_up() -> None:
     call = forecasts.call(pod)
     assert call is not None
     assert not any(possible(call, *nodes))
-    assert forecasts.unknown[call.asks.key] == MAX_UNKNOWN + 1
+    assert forecasts.kept.unknown[call.asks.key] == MAX_UNKNOWN + 1
 
     put(forecasts.objects, claim_of("other", 0))
     other = forecasts.call(Pod(uid="o", name="o", namespace="n", containers=(), claims=("n/other",)))
@@ -320,7 +314,7 @@ def test_three_pods_in_flight_are_all_counted() -> None:
         (now,) = possible(call, node)
         assert call.is_open("node-a") is (i == 4), "four are too many"
         found = found if now is None or i == 4 else now
-        forecasts.flights.passed(pod, call, ["node-a"])
+        forecasts.passed(pod, call, ["node-a"])
     assert sorted(ids[0][0][2] for ids in found or ()) == [f"gpu-{i}" for i in (0, 0, 0, 0, 1, 1, 2, 3)]
 
 
@@ -333,7 +327,7 @@ def test_more_pods_in_flight_than_are_kept_make_every_node_uncertain() -> None:
         call = forecasts.call(pod)
         assert call is not None
         assert call.is_open("node-b") is (i == MAX_FLIGHTS)
-        forecasts.flights.passed(pod, call, ["node-a"])
+        forecasts.passed(pod, call, ["node-a"])
 
 
 def test_a_class_that_can_be_read_again_ends_the_giving_up() -> None:
@@ -393,7 +387,7 @@ def test_another_thread_may_empty_what_is_kept_of_a_node() -> None:
     call = forecasts.call(pod)
     assert call is not None
     before = call.judged(["n0"], [0], judge, limits)
-    (known,) = forecasts.nodes.values()
+    (known,) = forecasts.kept.nodes.values()
     known.answers, known.judged = Emptied(), Emptied()
     call = forecasts.call(pod)
     assert call is not None
@@ -493,10 +487,10 @@ def test_an_extended_resource_is_predicted_until_its_claim_is_written() -> None:
     first = call.predicted("node-a")
     assert first is not None
     (((device,),),) = first
-    forecasts.flights.passed(pod, call, [*around])
+    forecasts.passed(pod, call, [*around])
     assert len(asked(1)[1].predicted("node-a") or ()) == 2, "with the first pod there, and without it"
 
-    forecasts.flights.bind(pod, "node-a")
+    forecasts.bind(pod, "node-a")
     assert len(asked(1)[1].predicted("node-a") or ()) == 2, "the claim is not written yet"
     written = claim_of("p0-extended", 0, {"devices": {"results": [result_of(device)]}})
     owner = {"kind": "Pod", "uid": pod.uid}
@@ -507,8 +501,8 @@ def test_an_extended_resource_is_predicted_until_its_claim_is_written() -> None:
     assert results == ["agrees"]
 
     pod, call = asked(2)
-    forecasts.flights.passed(pod, call, [*around])
-    forecasts.flights.bind(pod, "node-b")
+    forecasts.passed(pod, call, [*around])
+    forecasts.bind(pod, "node-b")
     assert asked(3)[1].is_alone, "the device plugin gives the device, so nothing is to be written"
     assert results == ["agrees"]
 
@@ -534,12 +528,12 @@ def test_a_claim_from_a_template_is_predicted_before_it_exists() -> None:
     call = forecasts.call(pod)
     assert call is not None, "the status names it, and the watch of claims is behind"
     assert possible(call, node) == [[[[(DRIVER, "node-a", "gpu-0")]]]]
-    forecasts.flights.passed(pod, call, ["node-a"])
-    forecasts.flights.bind(pod, "node-a")
+    forecasts.passed(pod, call, ["node-a"])
+    forecasts.bind(pod, "node-a")
     assert not results
     results_of_it = [{"driver": DRIVER, "pool": "node-a", "device": "gpu-0", "request": "r"}]
     put(forecasts.objects, claim_of("p-gpu-x", 0, {"devices": {"results": results_of_it}}))
-    forecasts.flights.bind(pod, "node-a")
+    forecasts.bind(pod, "node-a")
     assert results == ["agrees"]
 
 
@@ -631,7 +625,7 @@ def test_what_was_free_when_kube_scheduler_looked_counts_until_bind() -> None:
     node, after, before = DraNode("node-a", {}), [[[(DRIVER, "node-a", "gpu-0")]]], [[[(DRIVER, "node-a", "gpu-1")]]]
     pod, call = one_claim(forecasts, "c")
     assert possible(call, node) == [before]
-    forecasts.flights.passed(pod, call, ["node-a"])
+    forecasts.passed(pod, call, ["node-a"])
     put(forecasts.objects, claim_of("ended", 0))
     now[0] += RELEASE_SECONDS + 3
     assert possible(one_claim(forecasts, "c", was_filtered=True)[1], node) == [[*after, *before]]
@@ -648,18 +642,18 @@ def test_the_likeliest_case_is_the_first() -> None:
     nodes = [DraNode(name, {}) for name in ("node-a", "node-b")]
     other, call = one_claim(forecasts, "other")
     possible(call, *nodes)
-    forecasts.flights.passed(other, call, ["node-a", "node-b"])
+    forecasts.passed(other, call, ["node-a", "node-b"])
     first = [found[0][0][0][2] for found in possible(one_claim(forecasts, "c")[1], *nodes) if found]
     assert first == ["gpu-0", "gpu-0"]
 
-    assert not forecasts.flights.left()
-    forecasts.flights.bind(other, "node-a")
-    assert forecasts.flights.left() == {"node-b"}
+    assert not forecasts.left()
+    forecasts.bind(other, "node-a")
+    assert forecasts.left() == {"node-b"}
     first = [found[0][0][0][2] for found in possible(one_claim(forecasts, "c")[1], *nodes) if found]
     assert first == ["gpu-1", "gpu-0"]
     forecasts.objects.set_claim("n/other", None)
-    assert forecasts.flights.left() == {"node-a"}
-    assert not forecasts.flights.left()
+    assert forecasts.left() == {"node-a"}
+    assert not forecasts.left()
 
 
 def test_devices_that_are_released_during_a_call_make_their_node_uncertain() -> None:
@@ -674,12 +668,12 @@ def test_devices_that_are_released_during_a_call_make_their_node_uncertain() -> 
     pod, call = one_claim(forecasts, "c")
     put(forecasts.objects, claim_of("ended", 0))
     assert [found and found[0][0][0][2] for found in possible(call, *nodes)] == ["gpu-0", "gpu-0"]
-    forecasts.flights.passed(pod, call, [node.name for node in nodes])
+    forecasts.passed(pod, call, [node.name for node in nodes])
     assert [call.is_open(node.name) for node in nodes] == [True, False]
 
     results_of_it = [{"driver": DRIVER, "pool": "node-a", "device": "gpu-1"}]
     put(forecasts.objects, claim_of("c", 0, {"devices": {"results": results_of_it}}))
-    forecasts.flights.bind(pod, "node-a")
+    forecasts.bind(pod, "node-a")
     assert results == ["not_known"]
 
 
