@@ -7,6 +7,7 @@ idle is repeated once.
 """
 
 import contextlib
+import copy
 import socket
 import ssl
 import sys
@@ -55,7 +56,6 @@ class CallOptions(TypedDict, total=False):
     body: JSON | None
     content_type: str
     timeout_seconds: float
-    as_user: str
 
 
 class Requester(Protocol):
@@ -69,11 +69,7 @@ class KubeClient:
     """Calls one API server. Thread-safe. *connect_seconds*: time to connect, with TLS. *clock*: monotonic seconds."""
 
     def __init__(
-        self,
-        access: "Access",
-        *,
-        connect_seconds: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
+        self, access: "Access", *, connect_seconds: float = 5.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
         configuration = access.configuration
         if not configuration.verify_ssl:  # each connection would log a warning; `live` logs one
@@ -92,6 +88,13 @@ class KubeClient:
             self._pool, self._prefix = manager.connection_from_url(url), urlsplit(url).path
         self._connect_seconds = connect_seconds
         self._clock = clock
+        self.as_user = ""
+
+    def acting_as(self, namespace: str, account: str) -> Self:
+        """A client on the same connections whose calls count as those of this ServiceAccount (impersonation)."""
+        other = copy.copy(self)
+        other.as_user = f"system:serviceaccount:{namespace}:{account}"
+        return other
 
     def close(self) -> None:
         """Close idle connections. Open streams are closed by their owners."""
@@ -121,12 +124,11 @@ class KubeClient:
         body: JSON | None = None,
         content_type: str = "application/json",
         timeout_seconds: float = 10.0,
-        as_user: str = "",
     ) -> bytes:
-        """As `request`, but returns the body, which need not be JSON. *as_user*: the user to impersonate, "": none."""
+        """As `request`, but returns the body, which need not be JSON."""
         deadline = self._clock() + timeout_seconds
         data = None if body is None else orjson.dumps(body)
-        reply = self._send(method, _target(path, query), data, content_type, deadline, as_user)
+        reply = self._send(method, _target(path, query), data, content_type, deadline)
         with contextlib.closing(reply):
             raw = self._read(reply, deadline)
         if reply.status >= 400:
@@ -149,7 +151,7 @@ class KubeClient:
         return Stream(reply)
 
     def _send(
-        self, method: str, target: str, data: bytes | None, content_type: str, deadline: float, as_user: str = ""
+        self, method: str, target: str, data: bytes | None, content_type: str, deadline: float
     ) -> urllib3.BaseHTTPResponse:
         """Send one request. It is sent again after a 401 with renewed credentials, and a GET on a broken connection."""
         again = {"stale": method == "GET", "401": True}
@@ -163,7 +165,7 @@ class KubeClient:
                     method,
                     self._prefix + target,
                     body=data,
-                    headers=self._headers(None if data is None else content_type, as_user),
+                    headers=self._headers(None if data is None else content_type),
                     timeout=timeout,
                     preload_content=False,
                     decode_content=False,
@@ -181,10 +183,10 @@ class KubeClient:
                 continue
             return reply
 
-    def _headers(self, content_type: str | None, as_user: str) -> dict[str, str]:
+    def _headers(self, content_type: str | None) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
-        if as_user:
-            headers["Impersonate-User"] = as_user
+        if self.as_user:
+            headers["Impersonate-User"] = self.as_user
         if content_type is not None:
             headers["Content-Type"] = content_type
         if self._credentials is not None and (authorization := self._credentials.authorization()) is not None:
@@ -275,9 +277,6 @@ def _socket_options() -> list[tuple[int, int, int]]:
     """No Nagle delay; and the kernel detects within a minute that the other side has vanished."""
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     if sys.platform == "linux":
-        options += [
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-        ]
+        limits = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+        options += [(socket.IPPROTO_TCP, option, value) for option, value in limits]
     return options

@@ -40,11 +40,11 @@ def read_pod(client: Requester, namespace: str, name: str, uid: str = "") -> JSO
 
 
 def write_event(
-    client: Requester, pod: ObjectName, reason: str, message: str, at: float, kind: str = "Warning", as_user: str = ""
+    client: Requester, pod: ObjectName, reason: str, message: str, at: float, kind: str = "Warning"
 ) -> None:
     """Create an event about a pod. Raises KubeError.
 
-    *message*: cut after `MAX_BYTES`. *at*: Unix seconds. *kind*: `Normal` or `Warning`. *as_user*: "" for the client's.
+    *message*: cut after `MAX_BYTES`. *at*: Unix seconds. *kind*: `Normal` or `Warning`.
     """
     moment, involved = rfc_3339(int(at)), {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     event: JSON = {
@@ -60,4 +60,4 @@ def write_event(
         "lastTimestamp": moment,
         "count": 1,
     }
-    client.request("POST", path_of("/api/v1", "events", namespace=pod.namespace), body=event, as_user=as_user)
+    client.request("POST", path_of("/api/v1", "events", namespace=pod.namespace), body=event)

@@ -123,7 +123,6 @@ class _Replies:
         body: dict[str, Any] | None = None,  # noqa: ARG002
         content_type: str = "",  # noqa: ARG002
         timeout_seconds: float = 0.0,  # noqa: ARG002
-        as_user: str = "",  # noqa: ARG002
     ) -> dict[str, Any]:
         return dict(self.value)
 

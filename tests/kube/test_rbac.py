@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from extender.config.settings import Settings
+from extender.features.autoscaling import objects as autoscaling
 from extender.features.autoscaling.documents import Record, consuming, template_of
-from extender.features.autoscaling.objects import Objects
 from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
@@ -17,7 +17,8 @@ from extender.features.namespaces.feature import NAMESPACES
 from extender.features.preemption.nominated import NOMINATED
 from extender.features.preemption.running import BUDGETS
 from extender.features.requeue.feature import OBJECT, touch
-from extender.features.room.cluster import ACCOUNT, Cluster
+from extender.features.room import cluster as room
+from extender.features.room.cluster import Cluster
 from extender.features.room.record import RecordStore
 from extender.kube.access import Access, plain
 from extender.kube.binder import Binder
@@ -26,6 +27,7 @@ from extender.kube.client import KubeClient
 from extender.kube.leases import Elector, LeaseSettings
 from extender.kube.nodes import NODES
 from extender.kube.objects import ObjectName
+from extender.kube.pod_objects import write_event
 from extender.kube.pods import PODS
 from extender.kube.reviews import Identity, Reviews
 from extender.kube.shapes import shapes_in
@@ -40,22 +42,38 @@ from tests.kube.watching import pod
 from tests.waiting import PATIENCE_SECONDS, until
 from tests.world.watched import pod_record
 
+NAMESPACE = "numa-extender"
+
+
+def _user(account: str) -> str:
+    return f"system:serviceaccount:{NAMESPACE}:{account}"
+
 
 def _right(api: str) -> str:
     return f"{api.partition('/')[0]}/{APIS[api][1]}"
 
 
+ACCOUNTS = {
+    room.ACCOUNT: {("create", "pods/eviction"), ("create", "events")},
+    autoscaling.ACCOUNT: {
+        ("get", "pods"),
+        ("patch", "pods"),
+        *((verb, "podtemplates") for verb in ("list", "create", "patch", "delete")),
+        *((verb, "autoscaling.x-k8s.io/provisioningrequests") for verb in ("list", "create", "delete")),
+        ("create", "events"),
+    },
+    kueue.ACCOUNT: {
+        ("get", "kueue.x-k8s.io/workloads"),
+        *(("patch", f"kueue.x-k8s.io/{each}/status") for each in ("admissionchecks", "workloads")),
+    },
+}
+"""What the accounts may do as which the extender writes."""
 GRANTS = {
-    ("patch", "pods"),
-    *((verb, "podtemplates") for verb in ("list", "create", "patch", "delete")),
-    *((verb, "autoscaling.x-k8s.io/provisioningrequests") for verb in ("list", "create", "delete")),
-    *((verb, "kueue.x-k8s.io/workloads") for verb in ("get", "list", "watch")),
     *(
         (verb, f"kueue.x-k8s.io/{each}")
-        for each in ("admissionchecks", "resourceflavors")
+        for each in ("admissionchecks", "resourceflavors", "workloads")
         for verb in ("list", "watch")
     ),
-    *(("patch", f"kueue.x-k8s.io/{each}/status") for each in ("admissionchecks", "workloads")),
     ("list", "pods"),
     ("watch", "pods"),
     ("get", "pods"),
@@ -78,7 +96,6 @@ GRANTS = {
     ("create", "configmaps"),
     ("get", "configmaps"),
     ("update", "configmaps"),
-    ("create", "pods/eviction"),
     ("list", "configmaps"),
     ("watch", "configmaps"),
     ("list", "namespaces"),
@@ -91,6 +108,7 @@ GRANTS = {
     ("create", "authentication.k8s.io/tokenreviews"),
     ("create", "authorization.k8s.io/subjectaccessreviews"),
 }
+"""What the extender itself may do."""
 APIS_SERVED = (
     "scheduling.k8s.io/v1beta1",
     "scheduling.k8s.io/v1alpha1",
@@ -101,7 +119,6 @@ APIS_SERVED = (
 SERVED = {(verb, _right(api)) for api in APIS_SERVED for verb in ("list", "watch")}
 
 
-ROOM = f"system:serviceaccount:numa-extender:{ACCOUNT}"
 ROLE = Path(__file__).parents[2] / "manifests/components/gangs/rbac.yaml"
 
 
@@ -122,7 +139,7 @@ class Token:
         return False
 
 
-def ask_for_a_node(objects: Objects, name: ObjectName) -> None:
+def ask_for_a_node(objects: autoscaling.Objects, name: ObjectName) -> None:
     """All that a request for nodes writes and reads, from its beginning to its end."""
     record = Record(
         namespace="default", name="r", pods=(name,), pools=(("pool", "big"),), nodes=1, refused_on=(), since=0
@@ -136,6 +153,7 @@ def ask_for_a_node(objects: Objects, name: ObjectName) -> None:
     objects.note(record)
     objects.delete_request(record)
     objects.delete_template(record)
+    write_event(objects.client, name, "NoPoolFits", "why", 0.0)
 
 
 def answer_a_workload(server: FakeApiServer, objects: kueue.KueueObjects) -> None:
@@ -150,7 +168,7 @@ def answer_a_workload(server: FakeApiServer, objects: kueue.KueueObjects) -> Non
 
 async def _make_room(server: FakeApiServer, client: KubeClient) -> None:
     """What the controller that makes room does: its record, the pods of a controller, an eviction and an event."""
-    store, cluster = RecordStore(client, "numa-extender"), Cluster(client, "numa-extender")
+    store, cluster = RecordStore(client, NAMESPACE), Cluster(client, client.acting_as(NAMESPACE, room.ACCOUNT))
     record = store.load()
     store.save(record)
     store.save(record)
@@ -164,8 +182,7 @@ async def _make_room(server: FakeApiServer, client: KubeClient) -> None:
 
 def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     server.access.tokens = {"t": "extender"}
-    evicting = {("create", "pods/eviction"), ("create", "events")}
-    server.access.grants = {"extender": GRANTS - {("create", "pods/eviction")}, ROOM: evicting}
+    server.access.grants = {"extender": GRANTS, **{_user(name): rights for name, rights in ACCOUNTS.items()}}
     server.access.reviews["theirs"] = {"authenticated": True, "user": {"username": "somebody"}}
     server.nodes.create({"metadata": {"name": "node-a"}})
     uid = server.pods.create(pod("a"))["metadata"]["uid"]
@@ -176,7 +193,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
         Watch(client, BUDGETS, lambda _: None),
         Watch(client, NOMINATED, lambda _: None),
         Watch(client, NAMESPACES, lambda _: None),
-        Watch(client, shapes_in("numa-extender"), lambda _: None),
+        Watch(client, shapes_in(NAMESPACE), lambda _: None),
         Watch(client, SLICES, lambda _: None),
         Watch(client, CLAIMS, lambda _: None),
         Watch(client, CLASSES, lambda _: None),
@@ -201,8 +218,8 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     identity = reviews.authenticate("theirs")
     assert isinstance(identity, Identity)
     assert not reviews.allowed(identity, verb="get", path="/v1/nodes")
-    server.capacities.create({"metadata": {"name": OBJECT, "namespace": "numa-extender"}})
-    touch(client, "numa-extender", "1")
+    server.capacities.create({"metadata": {"name": OBJECT, "namespace": NAMESPACE}})
+    touch(client, NAMESPACE, "1")
     now = [0.0]
     failed = server.pods.create(failed_pod("failed"))
     janitor = Janitor(client, Settings(janitor="on", janitor_after_seconds=60), Metrics(), lambda: True, lambda: now[0])
@@ -211,10 +228,14 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     assert asyncio.run(janitor.step()) is not None
     assert server.pods.get("failed") is None
     asyncio.run(write_an_event(client))
-    ask_for_a_node(Objects(client), ObjectName(uid, "default", "a"))
-    answer_a_workload(server, kueue.KueueObjects(client))
+    ask_for_a_node(
+        autoscaling.Objects(client.acting_as(NAMESPACE, autoscaling.ACCOUNT)), ObjectName(uid, "default", "a")
+    )
+    answer_a_workload(server, kueue.KueueObjects(client.acting_as(NAMESPACE, kueue.ACCOUNT)))
     asyncio.run(_make_room(server, client))
     for watch in watches:
         assert watch.stop(PATIENCE_SECONDS)
 
-    assert server.access.used() == GRANTS - {(verb, _right(api)) for api in APIS for verb in ("list", "watch")} | SERVED
+    unused = {(verb, _right(api)) for api in APIS for verb in ("list", "watch")} - SERVED
+    assert server.access.used("extender") == GRANTS - unused
+    assert {name: server.access.used(_user(name)) for name in ACCOUNTS} == ACCOUNTS

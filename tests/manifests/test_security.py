@@ -10,7 +10,7 @@ from extender.config.settings import Settings
 from extender.identity import AccessScope
 from extender.kube.authority import GRANTS as SCOPES
 from node_exporter.nri_plugin import STATE_FILE
-from tests.kube.test_rbac import GRANTS
+from tests.kube.test_rbac import ACCOUNTS, GRANTS
 from tests.manifests.rendering import MANIFESTS, TARGETS, containers, documents, everything, named, pod_specs, rendered
 
 EXPORTER: Final = "numa-node-exporter"
@@ -109,7 +109,7 @@ SUBJECTS: Final = {
     ("ServiceAccount", EXTENDER),
     ("ServiceAccount", EXPORTER),
     ("ServiceAccount", "numa-extender-metrics"),
-    ("ServiceAccount", "numa-extender-room"),
+    *(("ServiceAccount", name) for name in ACCOUNTS),
     ("ServiceAccount", "numa-reader"),
     ("User", EXTENDER),
 }
@@ -124,19 +124,41 @@ def test_no_right_is_given_by_a_wildcard_or_to_everybody() -> None:
             assert {(s["kind"], s["name"]) for s in o["subjects"]} <= SUBJECTS
 
 
-def test_the_rights_of_the_extender_are_those_that_its_code_uses() -> None:
-    granted = set()
+def test_the_rights_of_the_extender_and_of_its_accounts_are_those_that_the_code_uses() -> None:
     components = (
         "api-access", "autoscaling", "dra", "gangs", "janitor", "kueue", "leader", "namespace-demands", "pod-events",
         "room", "shapes",
     )  # fmt: skip
     files = [MANIFESTS / "components" / name / "rbac.yaml" for name in components]
     files.append(MANIFESTS / "components/api-access/wake-up.yaml")
-    for rule in _rules([document for file in files for document in documents(file)]):
+    objects = tuple(document for file in files for document in documents(file))
+    granted: dict[str, set[tuple[str, str]]] = {}
+    for binding in (each for each in objects if each["kind"].endswith("RoleBinding")):
+        role = named(objects, binding["roleRef"]["kind"], binding["roleRef"]["name"])
+        for subject in binding["subjects"]:
+            granted.setdefault(subject["name"], set()).update(_rights(role))
+    assert granted == {EXTENDER: GRANTS} | ACCOUNTS
+
+
+def _rights(role: Json) -> Iterator[tuple[str, str]]:
+    for rule in role["rules"]:
         for group in rule.get("apiGroups", []):
             for resource in rule["resources"]:
-                granted |= {(verb, f"{group}/{resource}" if group else resource) for verb in rule["verbs"]}
-    assert granted == GRANTS
+                yield from ((verb, f"{group}/{resource}" if group else resource) for verb in rule["verbs"])
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_only_the_extender_may_act_as_an_account_and_as_no_other(account: str) -> None:
+    objects = tuple(documents(MANIFESTS / "components" / account.removeprefix(f"{EXTENDER}-") / "rbac.yaml"))
+    assert named(objects, "ServiceAccount", account)["automountServiceAccountToken"] is False
+    impersonating = [
+        (role, rule) for role in objects for rule in role.get("rules", ()) if "impersonate" in rule["verbs"]
+    ]
+    ((role, rule),) = impersonating
+    assert (role["kind"], rule["resources"], rule["resourceNames"]) == ("Role", ["serviceaccounts"], [account])
+    (binding,) = [each for each in objects if each.get("roleRef", {}).get("name") == role["metadata"]["name"]
+                  and each["kind"] == "RoleBinding"]  # fmt: skip
+    assert [subject["name"] for subject in binding["subjects"]] == [EXTENDER]
 
 
 def test_who_may_come_through_the_gate() -> None:

@@ -11,6 +11,7 @@ from extender.api.http.replies import json_reply
 from extender.api.service import Service
 from extender.features.autoscaling.controller import Controller
 from extender.features.autoscaling.documents import Record
+from extender.features.autoscaling.objects import ACCOUNT
 from extender.features.autoscaling.pools import Pools
 from extender.features.autoscaling.templates import TemplateNodes
 from extender.features.autoscaling.waiting import Waiting
@@ -59,7 +60,8 @@ class AutoscalingFeature(ConnectedFeature):
         """Watch nodes, and run the controller."""
         service = self.service
         waiting = Waiting(service, service.settings.autoscaling_wait_seconds)
-        self._controller = Controller(service, connection.client, connection.leads, self.pools, waiting)
+        client = connection.client.acting_as(service.settings.lease_namespace, ACCOUNT)
+        self._controller = Controller(service, client, connection.leads, self.pools, waiting)
         connection.on_nodes.append(self.pools.apply)
         connection.every(STEP_SECONDS, self._controller.step)
 

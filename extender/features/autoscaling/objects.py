@@ -1,6 +1,7 @@
 """The calls to the API server that the controller makes. They block, so they run in threads.
 
-RBAC: podtemplates and provisioningrequests `create`, `list`, `patch`, `delete`; pods `get`, `patch`.
+All of them count as those of the ServiceAccount `ACCOUNT`, which the extender may impersonate. RBAC: podtemplates and
+provisioningrequests `create`, `list`, `patch`, `delete`; pods `get`, `patch`; events `create`.
 """
 
 import logging
@@ -27,6 +28,7 @@ from extender.observability.logs import FewWarnings
 
 LOG: Final = logging.getLogger(__name__)
 LOG.addFilter(FewWarnings())
+ACCOUNT: Final = "numa-extender-autoscaling"
 _TEMPLATES: Final = "/api/v1"
 _REQUESTS: Final = f"/apis/{GROUP}/v1"
 _MERGE: Final = "application/merge-patch+json"

@@ -14,7 +14,7 @@ from extender.api.http.replies import json_reply
 from extender.api.service import Service
 from extender.features.kueue.controller import AlignmentController, Shown
 from extender.features.kueue.held import HeldPlaces, owner_of_record
-from extender.features.kueue.objects import CHECKS, FLAVORS, WORKLOADS
+from extender.features.kueue.objects import ACCOUNT, CHECKS, FLAVORS, WORKLOADS
 from extender.features.kueue.places import Planner
 from extender.intake import read_profiles
 from extender.runtime.connection import ApiConnection, ConnectedFeature
@@ -65,8 +65,9 @@ class KueueFeature(ConnectedFeature):
 
     def connect(self, connection: ApiConnection) -> None:
         """Watch Kueue's objects, and run the controller."""
+        client = connection.client.acting_as(self.service.settings.lease_namespace, ACCOUNT)
         self.controller = AlignmentController(
-            self.service, connection.client, connection.leads, planner=self.planner, held=self.held
+            self.service, client, connection.leads, planner=self.planner, held=self.held
         )
         connection.on_nodes.append(self.planner.apply_nodes)
         connection.on_pods(self.held.apply_pods, owner_of_record)

@@ -3,8 +3,9 @@
 An answer is written only to the very version of the Workload that was read: if Kueue has changed it meanwhile, the API
 server refuses the write. So nothing is ever written to a Workload that is admitted.
 
-RBAC: workloads `get`, `list`, `watch`; admissionchecks and resourceflavors `list`, `watch`; `patch` on
-`workloads/status` and `admissionchecks/status`.
+RBAC: workloads, admissionchecks and resourceflavors `list`, `watch`. The calls count as those of the ServiceAccount
+`ACCOUNT`, which the extender may impersonate: workloads `get`; `patch` on `workloads/status` and
+`admissionchecks/status`.
 
 Sources: Kueue v0.19, API `kueue.x-k8s.io/v1beta2`, `pkg/workload/admissionchecks.go`.
 """
@@ -21,6 +22,7 @@ from extender.kube.source import Source
 from extender.wire.parsing import Json, rfc_3339, unix_seconds
 
 API: Final = "/apis/kueue.x-k8s.io/v1beta2"
+ACCOUNT: Final = "numa-extender-kueue"
 CONTROLLER: Final = "numa-extender.io/alignment"
 """`spec.controllerName` of the AdmissionChecks that are ours."""
 ACTIVE: Final = "Active"

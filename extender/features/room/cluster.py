@@ -24,14 +24,10 @@ class PodGoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Calls in threads. All methods may raise KubeError. *namespace*: of the ServiceAccount."""
+    """Calls in threads. All methods may raise KubeError. *evictor*: the client that acts as `ACCOUNT`."""
 
     client: Requester
-    namespace: str
-
-    @property
-    def _user(self) -> str:
-        return f"system:serviceaccount:{self.namespace}:{ACCOUNT}"
+    evictor: Requester
 
     async def pod(self, namespace: str, name: str, uid: str = "") -> Json:
         """The pod; with *uid*, this one only. Raises PodGoneError."""
@@ -61,10 +57,10 @@ class Cluster:
             "deleteOptions": {"preconditions": {"uid": uid}},
         }
         path = path_of("/api/v1", "pods", namespace=namespace, name=name, subresource="eviction")
-        await asyncio.to_thread(self.client.request, "POST", path, body=body, as_user=self._user)
+        await asyncio.to_thread(self.evictor.request, "POST", path, body=body)
 
     async def tell(self, namespace: str, name: str, uid: str, reason: str, message: str, now: float) -> None:
         """Write an event on a pod. A failure is not an error."""
         about = ObjectName(uid, namespace, name)
         with suppress(KubeError):
-            await asyncio.to_thread(write_event, self.client, about, reason, message, now, "Normal", self._user)
+            await asyncio.to_thread(write_event, self.evictor, about, reason, message, now, "Normal")

@@ -29,10 +29,11 @@ import msgspec
 from extender.answers.make_room import EvictedPod
 from extender.answers.question import QuestionError
 from extender.bounded import BoundedMap
-from extender.features.room.cluster import Cluster, PodGoneError
+from extender.features.room.cluster import ACCOUNT, Cluster, PodGoneError
 from extender.features.room.objector import RoomObjector
 from extender.features.room.planner import FoundPlan, RoomPlanner, changed_nodes
 from extender.features.room.record import MovePlan, PodMove, RecordStore, RoomRecord
+from extender.kube.client import KubeClient
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.objects import Json, name_of
 from extender.kube.pod_objects import controller_of, is_waiting, node_of
@@ -66,6 +67,7 @@ class AbandonError(Exception):
 class RoomController(LeaderTask):
     """One controller. `movable`: names of the namespaces whose pods may be moved. `shapes`: the declared ones."""
 
+    client: KubeClient
     planner: RoomPlanner
     objector: RoomObjector
     movable: set[str] = field(default_factory=set)
@@ -81,7 +83,7 @@ class RoomController(LeaderTask):
         """Nothing waits yet."""
         settings = self.service.settings
         self._store = RecordStore(self.client, settings.lease_namespace)
-        self._cluster = Cluster(self.client, settings.lease_namespace)
+        self._cluster = Cluster(self.client, self.client.acting_as(settings.lease_namespace, ACCOUNT))
         self._since: BoundedMap[str, float] = BoundedMap(MAX_WAITING)
         self._tried: BoundedMap[str, float] = BoundedMap(MAX_WAITING)
         self._looks_at = 0.0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.answers.make_room import EvictedPod
-from extender.features.room.cluster import Cluster
+from extender.features.room.cluster import ACCOUNT, Cluster
 from extender.features.room.controller import MAX_GRACE_SECONDS, AbandonError
 from extender.kube.errors import ApiError
 from tests.fakes.apiserver import FakeApiServer
@@ -154,7 +154,7 @@ def test_only_the_pod_with_the_uid_of_the_plan_is_evicted(server: FakeApiServer)
     world = RoomWorld(server, "a")
     name = world.run("app", 4, "a")["metadata"]["name"]
     with pytest.raises(ApiError, match="UID"):
-        asyncio.run(Cluster(world.client, NAMESPACE).evict("default", name, "another"))
+        asyncio.run(Cluster(world.client, world.client).evict("default", name, "another"))
 
     assert [pod["metadata"]["name"] for pod in world.pods()] == [name]
 
@@ -219,7 +219,7 @@ class Ending(Cluster):
 def test_a_process_that_ends_between_two_evictions_leaves_no_pod_behind(server: FakeApiServer, at: str) -> None:
     async def story(world: RoomWorld) -> None:
         if at == "written":
-            world.controller._cluster = Ending(world.client, NAMESPACE)
+            world.controller._cluster = Ending(world.client, world.client.acting_as(NAMESPACE, ACCOUNT))
         with_plan = 0
         for _ in range(30):
             try:
