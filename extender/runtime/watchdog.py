@@ -84,7 +84,8 @@ class _Watchdog:
     def _note(self, blamed: Blamed, late: float) -> None:
         kind = "node" if blamed.node else "pod" if blamed.pod else "other"
         self._service.metrics.loop_blocked.labels(kind).inc()
-        LOG.warning("event loop late seconds=%.1f node=%s pod=%s at=%s", late, blamed.node, blamed.pod, blamed.place)
+        level = logging.INFO if kind == "other" else logging.WARNING  # other programs can be the cause
+        LOG.log(level, "event loop late seconds=%.1f node=%s pod=%s at=%s", late, blamed.node, blamed.pod, blamed.place)
         if blamed.node:
             self._service.known.nodes.pods_of(blamed.node).projection.leave_out()
 

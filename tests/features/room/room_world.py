@@ -193,7 +193,8 @@ class RoomWorld:
         for pod in self.server.pods.list("spec.nodeName="):
             if pod["spec"].get("nodeName"):
                 continue
-            args = SchedulerArgs(pod=pod_from_json(pod), names=self.names, nodes=None, priority=0, document=pod)
+            priority = pod["spec"].get("priority", 0)
+            args = SchedulerArgs(pod=pod_from_json(pod), names=self.names, nodes=None, priority=priority, document=pod)
             feasible = self.scheduler(pod, list((await self.service.scheduling.filter.filter(args)).feasible))
             if not feasible:
                 continue

@@ -172,8 +172,18 @@ def test_a_disruption_budget_that_allows_none_ends_the_plan_and_nothing_else(ser
     play(server, story)
 
 
-@pytest.mark.parametrize("fault", ["elsewhere", "fails", "late", "refused"])
-def test_the_first_surprise_stops_the_controller_until_the_record_is_deleted(server: FakeApiServer, fault: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("elsewhere", "is Running on"),
+        ("fails", "is Failed on"),
+        ("late", "did not run within"),
+        ("refused", "refused a pod"),
+    ],
+)
+def test_the_first_surprise_stops_the_controller_until_the_record_is_deleted(
+    server: FakeApiServer, fault: str, why: str
+) -> None:
     async def story(world: RoomWorld) -> None:
         owners = {name for name in world.replicas if name != "large"}
         if fault == "elsewhere":
@@ -187,7 +197,7 @@ def test_the_first_surprise_stops_the_controller_until_the_record_is_deleted(ser
             record = world.controller.record
             if fault == "refused" and record is not None and record.plan is not None and evictions(server):
                 world.controller.note_refusal(record.plan.nodes[0])
-        assert world.stored()["stopped"]
+        assert why in world.stored()["stopped"]
         count = evictions(server)
         world.start_controller()
         await world.tick(60)
@@ -241,13 +251,44 @@ def test_a_process_that_ends_between_two_evictions_leaves_no_pod_behind(server: 
     play(server, story)
 
 
+async def until_planned(world: RoomWorld) -> None:
+    """Until there is a plan of which nothing is carried out yet."""
+    for _ in range(30):
+        await world.tick()
+        if world.stored().get("plan"):
+            break
+    assert evictions(world.server) == 0
+
+
+def test_a_plan_of_a_process_that_has_ended_is_not_begun(server: FakeApiServer) -> None:
+    async def story(world: RoomWorld) -> None:
+        await until_planned(world)
+        controller = world.start_controller()
+        for _ in range(2):  # reads the record, and then works
+            await controller.step()
+        (plan,) = world.stored()["history"]
+        assert (plan["state"], plan["note"]) == ("abandoned", "the process that carried it out has ended")
+
+    play(server, story)
+    assert evictions(server) == 0
+
+
+def test_no_pod_is_evicted_for_a_pod_that_has_found_a_place(server: FakeApiServer) -> None:
+    async def story(world: RoomWorld) -> None:
+        await until_planned(world)
+        (pod,) = world.pods("large")
+        world.server.pods.bind(pod["metadata"]["name"], "a")
+        await world.controller.step()
+        (plan,) = world.stored()["history"]
+        assert (plan["state"], plan["note"]) == ("abandoned", "the waiting pod has found a place")
+
+    play(server, story)
+    assert evictions(server) == 0
+
+
 def test_a_node_that_comes_and_goes_ends_the_plan_before_the_next_eviction(server: FakeApiServer) -> None:
     async def story(world: RoomWorld) -> None:
-        for _ in range(30):
-            await world.tick()
-            if world.stored().get("plan"):
-                break
-        assert evictions(server) == 0
+        await until_planned(world)
         target = world.controller.record.plan.target  # type: ignore[union-attr]
         world.service.known.nodes.drop_node(target)
         await world.controller.step()
@@ -271,17 +312,18 @@ def test_evictions_are_limited_in_an_hour_and_plans_by_the_cooldown(server: Fake
     play(server, story, room_per_hour=1)
 
 
-def test_other_pods_avoid_the_nodes_of_the_plan_while_another_node_fits_them(server: FakeApiServer) -> None:
+@pytest.mark.parametrize(("priority", "node"), [(0, "c"), (1, "a")])
+def test_pods_of_no_higher_priority_avoid_the_nodes_of_the_plan_while_another_node_fits_them(
+    server: FakeApiServer, priority: int, node: str
+) -> None:
     async def story(world: RoomWorld) -> None:
         world.run("", 12, "c")  # no room for the pods of the plan
         world.run("", 13, "c")
-        for _ in range(30):
-            await world.tick()
-            if world.stored().get("plan"):
-                break
-        world.run("other", 2)
+        await until_planned(world)
+        other = world.run("other", 2)
+        world.server.pods.patch(other["metadata"]["name"], {"spec": {"priority": priority}})
         await world.tick()
-        assert list(world.running("other").values()) == ["c"]
+        assert list(world.running("other").values()) == [node]
 
     play(server, story, "a", "b", "c")
 
