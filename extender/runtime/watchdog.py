@@ -73,8 +73,7 @@ class _Watchdog:
             late = self._loop.time() - alive_at - PERIOD_SECONDS
             if alive_at == seen or late < LATE_SECONDS / 2:
                 continue
-            frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - documented, for such watchdogs
-            found = blamed_by(frame)
+            found = blamed_by(sys._current_frames().get(self._watched))  # noqa: SLF001 - documented, for such watchdogs
             if late < LATE_SECONDS:
                 first = found.node
                 continue
