@@ -18,7 +18,7 @@ from extender.answers.reading import (
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.verdict import Certainty
 from extender.questions.capacity import Capacity, CapacityLimit, NodeRoom
-from extender.questions.dra import with_served
+from extender.questions.dra import with_forecast
 from extender.questions.node_context import Subject
 from extender.questions.plan import PlacementPlan, PlannedPod, nowhere
 from extender.replay.alignment import Alignment
@@ -159,23 +159,23 @@ def capacity_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterat
     paths = paths or [f"pods[{i}]" for i in range(len(question.pods))]
     mix = [workload_of(asked, pod, path) for pod, path in zip(question.pods, paths, strict=True)]
     subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
-    subjects = with_served(asked.forecast, [each.pod for each in mix], subjects)
-    capacity = Capacity(mix, judge, question.max_copies, question.group, asked.forecast)
-    yield from counted(capacity, subjects, lines=asked.lines)
+    subjects = with_forecast(asked.forecast, [each.pod for each in mix], subjects)
+    capacity = Capacity(mix, judge, question.max_copies, question.group)
+    yield from counted(capacity, subjects, asked)
 
 
-def counted(capacity: Capacity, subjects: Sequence[Subject], *, lines: bool) -> Iterator[ReplyBody]:
-    """The documents of one question. *lines*: each document is returned as soon as it is known."""
+def counted(capacity: Capacity, subjects: Sequence[Subject], asked: Asked) -> Iterator[ReplyBody]:
+    """The documents of one question."""
     rooms: list[NodeRoom] = []
     shown: list[NodeCapacity] = []
     for room in capacity.rooms(subjects):
         rooms.append(room)
         shown.append(_room(capacity, room))
-        if lines:
+        if asked.lines:
             yield shown[-1]
-    notes = all_notes(capacity.mix, subjects, capacity.left_out if capacity.forecast else None)
+    notes = all_notes(capacity.mix, subjects, capacity.left_out if asked.forecast else None)
     summary = _summary(capacity, rooms, notes)
-    yield CapacityEnd(summary=summary) if lines else CapacityReply(summary=summary, nodes=shown)
+    yield CapacityEnd(summary=summary) if asked.lines else CapacityReply(summary=summary, nodes=shown)
 
 
 def _room(capacity: Capacity, room: NodeRoom) -> NodeCapacity:
@@ -234,8 +234,8 @@ def plan_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[R
     pods = sum(copies for _, copies in entries)
     if pods * len(subjects) > MAX_PLACED:
         raise WireError("pods", f"{pods} pods on {len(subjects)} nodes are too many for one plan; split it")
-    subjects = with_served(asked.forecast, [workload.pod for workload, _ in entries], subjects)
-    yield from _planned(PlacementPlan(subjects, judge, asked.forecast), entries, all_or_nothing=question.all_or_nothing)
+    subjects = with_forecast(asked.forecast, [workload.pod for workload, _ in entries], subjects)
+    yield from _planned(PlacementPlan(subjects, judge), entries, all_or_nothing=question.all_or_nothing)
 
 
 def _planned(

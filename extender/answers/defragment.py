@@ -12,6 +12,7 @@ from extender.answers.reading import LiveNodes, question_of, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
+from extender.questions.dra import with_forecast
 from extender.questions.evictions import Evictions
 from extender.scheduling.judge import Judge
 from extender.wire.questions import Question, Workload
@@ -51,7 +52,7 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
     """Progress, then one `DefragmentReply`."""
     question = question_of(asked, DefragmentRequest)
     workload = workload_of(asked, question.pod, "pod")
-    subjects = subjects_of(snapshot, question.nodes)
+    subjects = with_forecast(asked.forecast, [workload.pod], subjects_of(snapshot, question.nodes))
     evictions = Evictions(
         subjects,
         asked.budgets,
@@ -61,7 +62,7 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
         workload=workload,
         namespaces=question.namespaces,
     )
-    notes = [*all_notes([workload], subjects), *blind_spots(subjects)]
+    notes = [*all_notes([workload], subjects, 0 if asked.forecast else None), *blind_spots(subjects)]
     search = Defragment(workload, evictions, judge, question.max_moves, asked.spent)
     of = len(evictions.subjects) + question.max_moves
     points: list[CurvePoint] = []

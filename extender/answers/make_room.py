@@ -16,6 +16,7 @@ from extender.answers.reading import Names, question_of, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.sets import iter_bits
+from extender.questions.dra import with_forecast
 from extender.questions.evictions import Evictions, Move
 from extender.questions.make_room import MAX_ALTERNATIVES, MAX_TRIALS, MakeRoom, OpenedPlace
 from extender.replay.creation import whole_placements
@@ -103,7 +104,7 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
     question = question_of(asked, MakeRoomRequest)
     workload = workload_of(asked, question.pod, "pod")
     spec = _spec(question.pod)
-    subjects = subjects_of(snapshot, None)
+    subjects = with_forecast(asked.forecast, [workload.pod], subjects_of(snapshot, None))
     priority = _priority(spec) if question.priority is None else question.priority
     evictions = Evictions(
         subjects,
@@ -117,7 +118,7 @@ def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Itera
     evictions.is_late = lambda: asked.spent() > MAX_SHARE
     snapshot.subjects(question.nodes)  # raises UnknownNodeError
     room = MakeRoom(workload, evictions, question.nodes)
-    notes = [*all_notes([workload], subjects), *blind_spots(subjects)]
+    notes = [*all_notes([workload], subjects, 0 if asked.forecast else None), *blind_spots(subjects)]
     if asked.budgets is None and all(subject.around.pods is not None for subject in subjects):
         notes.append("disruption budgets are not watched: they are not counted")
     plans = [place] if (place := room.now()) is not None else []

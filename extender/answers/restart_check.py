@@ -13,6 +13,7 @@ from extender.kubelet.config import KubeletConfig
 from extender.kubelet.errors import UnknownVersionError
 from extender.kubelet.rules import Rules
 from extender.kubelet.sets import format_list
+from extender.questions.dra import with_forecast
 from extender.questions.hypothetical import changed_config
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod
@@ -136,7 +137,8 @@ def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> I
         if asked.spent() > CHECK_SHARE:
             break
     order = sorted(restarts, key=_safe_first)
-    homes = _homes(order, snapshot.subjects(None), judge)
+    drained = [pod.pod.workload.pod for node in order for pod in node.drain_first]
+    homes = _homes(order, with_forecast(asked.forecast, drained, snapshot.subjects(None)), judge)
     is_detailed = len(restarts) == 1
     yield RestartCheckReply(
         nodes=[_node(each, homes.get(each.subject.name, {}), is_detailed=is_detailed) for each in order],

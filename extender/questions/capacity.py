@@ -10,6 +10,7 @@ Rules of this file
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Annotated, Final, Literal
 
 from extender.kubelet.admission import admit, is_indifferent, start_pod
@@ -17,7 +18,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Certainty, Provider, RecordingTrace, Rejected
-from extender.questions.dra import NO_DEVICES, ClaimForecast, copies_with_devices, less_certain
+from extender.questions.dra import NO_DEVICES, copies_with_devices, forecast_of, less_certain
 from extender.questions.explain import demand_fault, first_fault
 from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import check_node
@@ -83,21 +84,13 @@ _NOT_KNOWN: Final = CapacityLimit("unknown", RefusalReason.UNKNOWN.text, "not en
 class Capacity:
     """Counts copies of one mix of pods, taken in turn. *group*: how many of them must run together.
 
-    One object serves one question, and caches what follows a state. Without a *forecast* claims are left out.
+    One object serves one question, and caches what follows a state.
     """
 
-    def __init__(
-        self,
-        mix: Sequence[PodWorkload],
-        judge: Judge,
-        max_copies: int,
-        group: int = 1,
-        forecast: ClaimForecast | None = None,
-    ) -> None:
+    def __init__(self, mix: Sequence[PodWorkload], judge: Judge, max_copies: int, group: int = 1) -> None:
         self.mix: Final = mix
-        self.forecast: Final = forecast
         self.left_out = 0
-        """The nodes where they are left out because that is not known."""
+        """The nodes where claims are left out because it is not known what they get."""
         self.group: Final = group
         self._judge: Final = judge
         self._max: Final = max_copies
@@ -141,8 +134,8 @@ class Capacity:
         else:
             most = min(by_totals.copies, self._max)
             found, has_claims = None, any(shape.pod.has_claims for shape in self._shapes)
-            if self.forecast is not None and (has_claims or subject.around.served):
-                found = self._by_claims(self.forecast, kubelet, subject, most)
+            if forecast_of(subject.around) is not None and (has_claims or subject.around.served):
+                found = self._by_claims(kubelet, subject, most)
                 certainty = less_certain(certainty) if found is None else certainty
                 self.left_out += found is None
             rest, alignments = found or self._by_topology(kubelet, subject.states, most)
@@ -198,12 +191,10 @@ class Capacity:
         counts = self._counted(rest, min(most, rest.copies))
         return (rest if rest.copies < most else _Rest(most, ENOUGH)), counts
 
-    def _by_claims(
-        self, forecast: ClaimForecast, kubelet: Kubelet, subject: Subject, most: int
-    ) -> tuple[_Rest, Mapping[Alignment, int]] | None:
+    def _by_claims(self, kubelet: Kubelet, subject: Subject, most: int) -> tuple[_Rest, Mapping[Alignment, int]] | None:
         """As `_by_topology`, with the devices of the copies' claims; None: what the first one gets is not known."""
         states, counts = subject.states, Counter[Alignment]()
-        for number, shape in enumerate(copies_with_devices(forecast, self._shapes, subject, most)):
+        for number, shape in enumerate(copies_with_devices(islice(cycle(self._shapes), most), subject)):
             if shape is None:
                 return (_Rest(number, _NOT_KNOWN), counts) if number else None
             states, found = self._one_more(kubelet, states, shape.request(kubelet.rules), number, shape.pod.demand)

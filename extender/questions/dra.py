@@ -7,17 +7,18 @@ Rules of this file
   nodes have lower scores.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import cycle, islice
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from extender.cluster.node_class import NodeClass
-from extender.kubelet.admission import MAX_OUTCOMES
+from extender.kubelet.admission import MAX_OUTCOMES, Outcome
 from extender.kubelet.budget import UNLIMITED, Budget
+from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import (
     ClaimAlignment,
@@ -51,35 +52,92 @@ class TakenDevices(NamedTuple):
     around: NodeContext | None
 
 
-class ClaimForecast(Protocol):
+class ClaimForecast(ABC):
     """Predicts which devices claims get. The nodes are arguments."""
 
-    def take(self, pod: Pod, name: str, around: NodeContext, /) -> TakenDevices | None:
-        """What a new copy of the pod gets on the node; None: not known."""
+    @abstractmethod
+    def take(self, pod: Pod, name: str, around: NodeContext, /, *, is_new: bool = True) -> TakenDevices | None:
+        """What a new copy of the pod gets on the node; None: not known. Not *is_new*: the pod with its own claims."""
 
+    @abstractmethod
     def served(self, pod: Pod, around: NodeContext, /) -> Collection[str]:
         """The extended resources of the pod that claims serve on the node: kube-scheduler does not check its totals."""
 
+    @abstractmethod
+    def without(self, pods: Iterable[Pod], around: NodeContext, /) -> NodeContext:
+        """The node without the claims that are deleted with these pods."""
 
-def with_served(forecast: ClaimForecast | None, pods: Iterable[Pod], subjects: Sequence[Subject]) -> list[Subject]:
-    """The nodes with the extended resources of the pods that claims serve there."""
-    wanting = [pod for pod in pods if pod.wants_devices]
-    if forecast is None or not wanting:
+
+def forecast_of(around: NodeContext) -> ClaimForecast | None:
+    """What predicts the claims of pods on the node; None: claims are left out."""
+    return around.forecast if isinstance(around.forecast, ClaimForecast) else None
+
+
+def with_forecast(forecast: ClaimForecast | None, pods: Iterable[Pod], subjects: Sequence[Subject]) -> list[Subject]:
+    """The nodes with the forecast, and with the extended resources of the pods that claims serve there."""
+    if forecast is None:
         return list(subjects)
-    found = []
+    found, wanting = [], [pod for pod in pods if pod.wants_devices]
     for each in subjects:
         served = frozenset(name for pod in wanting for name in forecast.served(pod, each.around))
-        found.append(replace(each, around=replace(each.around, served=served)) if served else each)
+        found.append(replace(each, around=replace(each.around, forecast=forecast, served=served)))
     return found
 
 
 def with_devices(forecast: ClaimForecast | None, pod: Pod, subjects: Sequence[Subject]) -> list[Subject]:
     """The nodes with the devices that kube-scheduler would allocate to the pod, as far as that is known."""
-    found = with_served(forecast, [pod], subjects)
+    found = with_forecast(forecast, [pod], subjects)
     for i, each in enumerate(found if pod.has_claims or pod.wants_devices else []):
-        if forecast is not None and (taken := forecast.take(pod, each.name, each.around)) is not None:
+        if forecast is not None and (taken := forecast.take(pod, each.name, each.around, is_new=False)):
             found[i] = replace(each, around=replace(each.around, devices=taken.devices))
     return found
+
+
+def taken_by(pod: Pod, subject: Subject) -> TakenDevices | None:
+    """What one more pod gets on the node; None: not known. Without a forecast claims are left out."""
+    around, forecast = subject.around, forecast_of(subject.around)
+    if forecast is not None and pod.wants_devices:
+        around = replace(around, served={*around.served, *forecast.served(pod, around)})
+    if forecast is None or not (pod.has_claims or around.served):
+        return TakenDevices((), around)
+    return forecast.take(pod, subject.name, around)
+
+
+class ShapeWithDevices(NamedTuple):
+    """One more pod with the devices that it gets on a node. `devices`: all of the node; `around`: the node then."""
+
+    shape: PodShape
+    devices: Sequence[DynamicDevice]
+    around: NodeContext
+
+    def are_apart(self, kubelet: Kubelet, outcomes: Sequence[Outcome]) -> bool:
+        """Whether the pod's devices are not on the NUMA nodes where the outcomes place the rest."""
+        pod, places = self.shape.pod, places_of(kubelet, outcomes)
+        return bool(pod.claimed) and claim_alignment_of(pod, kubelet, self.devices, places) is ClaimAlignment.APART
+
+
+def devices_for(shape: PodShape, subject: Subject) -> ShapeWithDevices | None:
+    """One more pod of the shape on the node; None: there are no devices for it, or it is not known which it gets."""
+    taken = taken_by(shape.pod, subject)
+    if taken is None or taken.around is None:
+        return None
+    if claimed := claimed_of(shape.pod, taken.devices):
+        shape = PodShape(replace(shape.pod, claimed=claimed))
+    return ShapeWithDevices(shape, taken.devices, taken.around)
+
+
+def without_claims_of(pods: Iterable[Pod], around: NodeContext) -> NodeContext:
+    """The node without the claims that are deleted with these pods."""
+    forecast = forecast_of(around)
+    return around if forecast is None else forecast.without(pods, around)
+
+
+def why_no_devices(pod: Pod, subject: Subject) -> str:
+    """Why `devices_for` has nothing; "": it has."""
+    taken = taken_by(pod, subject)
+    if taken is None:
+        return "it is not known which devices its claims would get there"
+    return "" if taken.around is not None else f"{NO_DEVICES}, even if the node were empty"
 
 
 def less_certain(certainty: Certainty) -> Certainty:
@@ -87,21 +145,18 @@ def less_certain(certainty: Certainty) -> Certainty:
     return Certainty.POSSIBLE if certainty is Certainty.EXACT else certainty
 
 
-def copies_with_devices(
-    forecast: ClaimForecast, shapes: Sequence[PodShape], subject: Subject, most: int
-) -> Iterator[PodShape | None]:
-    """At most so many copies of the shapes in turn, with the devices that each gets, until no devices are left.
+def copies_with_devices(shapes: Iterable[PodShape], subject: Subject) -> Iterator[PodShape | None]:
+    """One copy of each shape after another, with the devices that it gets, until no devices are left.
 
     None, as the last one: it is not known what the copy gets.
     """
-    around = subject.around
-    for shape in islice(cycle(shapes), most):
-        taken = forecast.take(shape.pod, subject.name, around)
+    for shape in shapes:
+        taken = taken_by(shape.pod, subject)
         if taken is None:
             yield None
         if taken is None or taken.around is None:
             return
-        around = taken.around
+        subject = replace(subject, around=taken.around)
         yield PodShape(replace(shape.pod, claimed=claimed_of(shape.pod, taken.devices)))
 
 
@@ -153,7 +208,6 @@ class NodeInPlan(Protocol):
 class PlannedClaims:
     """What pods with claims get on the nodes of a plan. `left_out`: the nodes where that is not known, by position."""
 
-    forecast: ClaimForecast
     judge: Judge
     left_out: set[int] = field(default_factory=set)
     _taken: dict[int, dict[object, TakenDevices | None]] = field(default_factory=dict)
@@ -165,7 +219,7 @@ class PlannedClaims:
         """What the pod gets on the node at a position; None: not known."""
         known, key = self._taken.setdefault(position, {}), (pod.whole_shape, pod.claims)
         if key not in known:
-            known[key] = self.forecast.take(pod, subject.name, subject.around)
+            known[key] = taken_by(pod, subject)
             if known[key] is None:
                 self.left_out.add(position)
         return known[key]

@@ -10,7 +10,7 @@ Rules of this file
   it moves first.
 - Neither a replacement nor the pod that needs the room goes where the required anti-affinity of a pod excludes it. Pods
   with such rules stay, so that what they keep away does not change.
-- Pods that hold CPUs, memory or devices are aligned again. Others leave only nodes whose totals are short.
+- Pods that hold CPUs, memory or devices are aligned again. Others have claims, or leave nodes whose totals are short.
 - Cheaper means, in this order: fewer pods, fewer Jobs and pods that prefer to stay, lower priorities, fewer CPUs,
   younger pods.
 """
@@ -24,6 +24,7 @@ from itertools import combinations, islice, permutations
 from typing import Final
 
 from extender.cluster.node_class import NodeClass
+from extender.questions.dra import ClaimForecast, forecast_of
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import CertainPlace, NodePod, place_of, pods_of, with_pod, without
 from extender.replay.alignment import Alignment
@@ -81,8 +82,8 @@ _Homes = tuple[tuple[Move, ...], Sequence[Subject]]
 """The moves in their order, and the other nodes that change, afterwards."""
 
 
-def why_not(pod: NodePod, max_priority: int) -> str:
-    """Why a pod may not be evicted; empty if it may, budgets aside."""
+def why_not(pod: NodePod, max_priority: int, forecast: ClaimForecast | None) -> str:
+    """Why a pod may not be evicted; empty if it may, budgets aside. *forecast* None: nothing is known of claims."""
     if pod.is_static:
         return "static pods"
     if pod.terminating:
@@ -97,9 +98,8 @@ def why_not(pod: NodePod, max_priority: int) -> str:
         return "no controller would recreate them"
     if pod.group is not None:
         return "their group would lose a pod, and its pods run together"
-    if pod.workload.rules.unread:
-        return f"where they may go is not known: {', '.join(pod.workload.rules.unread)}"
-    return ""
+    unread = [each for each in pod.workload.rules.unread if each != "resource claims" or forecast is None]
+    return f"where they may go is not known: {', '.join(unread)}" if unread else ""
 
 
 class Evictions:
@@ -159,16 +159,17 @@ class Evictions:
             known = self._candidates[subject.name] = []
             around, holding = subject.around, self._holding[subject.name]
             total, used = around.allocatable_milli or {}, around.requested_milli or {}
-            short = {name for name, *_ in shortages(self._wanted, total, used)}
+            short, forecast = {name for name, *_ in shortages(self._wanted, total, used)}, forecast_of(around)
             for pod in pods_of(subject):
                 is_settled = pod.uid in self._moved or pod.uid.startswith("what-if-")
-                if is_settled or (pod.uid not in holding and short.isdisjoint(pod.requests_milli)):
+                holds = pod.uid in holding or (forecast is not None and pod.workload.pod.has_claims)
+                if is_settled or not (holds or not short.isdisjoint(pod.requests_milli)):
                     continue
                 running = self._running_pod(pod)
-                reason = why_not(pod, self._max_priority) or self._why_not_by_budget(running)
+                reason = why_not(pod, self._max_priority, forecast) or self._why_not_by_budget(running)
                 if not (self._namespaces is None or pod.workload.namespace in self._namespaces):
                     reason = "the question leaves their namespace out"
-                if not reason and pod.uid in holding:
+                if not reason and holds:
                     reason = self._why_not_by_scheduler(pod)
                 if reason:
                     self.kept[pod.uid] = pod.name, reason
@@ -365,11 +366,10 @@ class Evictions:
             self._spend()
             place = place_of(node, PodShape(pod.workload.copy(FIRST_NUMBER + len(self._places))), pod.workload)
             holds = pod.uid in self._holding[self._sources[pod.uid]]
-            if self.is_kept_away(node, pod.workload):
+            alignment = None if place is None else place.alignment
+            is_aligned = alignment is not None and alignment.alignment is Alignment.ALIGNED
+            if (holds and not is_aligned) or self.is_kept_away(node, pod.workload):
                 place = None
-            if place is not None and holds:
-                is_aligned = place.alignment is not None and place.alignment.alignment is Alignment.ALIGNED
-                place = place if is_aligned else None
             self._places[key] = node, place
         return self._places[key][1]
 

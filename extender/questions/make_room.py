@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate
 from operator import or_
 from typing import Final
 
 from extender.kubelet.admission import is_indifferent
 from extender.kubelet.verdict import Admitted
+from extender.questions.dra import why_no_devices
 from extender.questions.evictions import Eviction, Evictions
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import place_of, pods_of, without
@@ -99,6 +101,8 @@ class MakeRoom:
                 counts[f"kube-scheduler would not choose the node even if it were empty: {check.check}"] += 1
             elif self._evictions.is_kept_away(subject, self._workload):
                 counts["a pod there keeps the pod away by required anti-affinity"] += 1
+            elif why := why_no_devices(self._shape.pod, empty):
+                counts[why] += 1
             elif self.place(empty) is None:
                 counts["the pod would not be aligned there even if the node were empty"] += 1
             elif self.place(without(subject, [pod for pod in pods if pod.uid in movable], 1)) is None:
@@ -134,15 +138,8 @@ class MakeRoom:
         fewest = len(candidates) + 1
         for numa in kubelet.machine.numa_cpus.values():
             free = (state.cpu.default & ~kubelet.reserved_cpus & numa).bit_count()
-            held = []
-            for pod in candidates:
-                cpus = reduce(or_, state.cpu.entries.get(pod.uid, {}).values(), 0)
-                held.append((cpus & numa).bit_count())
-            count = 0
-            for amount in sorted(held, reverse=True):
-                if free >= need:
-                    break
-                free, count = free + amount, count + 1
-            if free >= need:
-                fewest = min(fewest, max(1, count))
+            held = (reduce(or_, state.cpu.entries.get(pod.uid, {}).values(), 0) & numa for pod in candidates)
+            largest_first = sorted(map(int.bit_count, held), reverse=True)
+            enough = (n for n, cpus in enumerate(accumulate(largest_first, initial=free)) if cpus >= need)
+            fewest = min(fewest, max(1, next(enough, fewest)))
         return fewest, candidates

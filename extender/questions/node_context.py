@@ -90,8 +90,8 @@ class NodeContext:
     """`allocatable_milli` as `node_totals`; `requested_milli`: what all pods of the node request together.
 
     `pods`: all of them that have not finished. `devices`: those of DRA drivers. `claims`: what a `ClaimForecast` reads
-    of the node. Each is the same object as long as nothing in it changes. `served`: extended resources that claims
-    serve there, so that kube-scheduler does not check the totals.
+    of the node. Each is the same object as long as nothing in it changes. `forecast`: the `ClaimForecast`; None: claims
+    are left out. `served`: extended resources that claims serve there: kube-scheduler does not check their totals.
     """
 
     labels: Mapping[str, str] | None = None
@@ -102,6 +102,7 @@ class NodeContext:
     pods: Sequence[WatchedPod] | None = None
     devices: Sequence[DynamicDevice] | None = None
     claims: object = None
+    forecast: object = None
     served: Collection[str] = ()
 
 

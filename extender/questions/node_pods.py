@@ -19,7 +19,8 @@ from extender.kubelet.pod import Container, ContainerKind, PodRequest, QOSClass
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.nri.objects import QoS
-from extender.questions.node_context import Subject, WatchedPod
+from extender.questions.dra import devices_for, without_claims_of
+from extender.questions.node_context import NodeContext, Subject, WatchedPod
 from extender.questions.scheduler_checks import check_node
 from extender.recent import RecentBytes
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
@@ -98,14 +99,15 @@ def without(subject: Subject, gone: Sequence[NodePod], number: int) -> Subject:
     """The node without these pods, as a hypothetical one. *number*, from 1, is another one for each in a question."""
     possible = subject.node_class.possible
     possible = replace(possible, states=subject.states).release([pod.uid for pod in gone])
-    requested = subject.around.requested_milli
+    around = without_claims_of([pod.workload.pod for pod in gone], subject.around)
+    requested = around.requested_milli
     for pod in gone:
         requested = None if requested is None else add(requested, {k: -v for k, v in pod.requests_milli.items()})
     return replace(
         subject,
         node_class=replace(subject.node_class, id=-1 - number, possible=possible),
         states=possible.states,
-        around=replace(subject.around, requested_milli=requested),
+        around=replace(around, requested_milli=requested),
     )
 
 
@@ -216,26 +218,27 @@ def _granted(state: ManagerState, uid: str) -> tuple[Mapping[str, Mapping[str, i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertainPlace:
-    """`outcomes`: for every state that the node can be in; `admitted`: the likeliest.
+    """`outcomes`: for every state that the node can be in; `admitted`: the likeliest. `around`: what follows.
 
-    `alignment` None: no part of the pod is placed.
+    `alignment` None: no part of the pod is placed, or devices of its claims are on another NUMA node.
     """
 
     request: PodRequest
     outcomes: Sequence[Outcome]
     admitted: Admitted
     alignment: PodAlignment | None
+    around: NodeContext
 
 
 def place_of(subject: Subject, shape: PodShape, workload: PodWorkload) -> CertainPlace | None:
-    """The pod's place on a node as it is; None if the node does not admit it for certain, or would not be offered."""
+    """The pod's place on a node as it is; None if it is not certain that the node is offered, and admits the pod."""
     kubelet = subject.kubelet
     if kubelet is None or not subject.states or not subject.node_class.complete:
         return None
-    wanted = pod_requests(workload.pod, workload.rules.overhead_milli)
-    if check_node(subject.name, wanted, workload.rules, subject.around).outcome == "fails":
+    wanted, devices = pod_requests(workload.pod, workload.rules.overhead_milli), devices_for(shape, subject)
+    if devices is None or check_node(subject.name, wanted, workload.rules, devices.around).outcome == "fails":
         return None
-    request = shape.request(kubelet.rules)
+    request = devices.shape.request(kubelet.rules)
     outcomes = admit_in_all(kubelet, subject.states, request)
     first = outcomes[0].verdict
     if not outcomes[0].complete or not all(isinstance(each.verdict, Admitted) for each in outcomes):
@@ -243,20 +246,17 @@ def place_of(subject: Subject, shape: PodShape, workload: PodWorkload) -> Certai
     if refusal_by_demand(workload.pod.demand, kubelet, request, outcomes, each_must=True) is not None:
         return None
     assert isinstance(first, Admitted)
-    alignment = alignment_of_outcomes(kubelet, outcomes)
-    return CertainPlace(request=request, outcomes=outcomes, admitted=first, alignment=alignment)
+    alignment = None if devices.are_apart(kubelet, outcomes) else alignment_of_outcomes(kubelet, outcomes)
+    return CertainPlace(request=request, outcomes=outcomes, admitted=first, alignment=alignment, around=devices.around)
 
 
 def with_pod(subject: Subject, place: CertainPlace, pod: NodePod) -> Subject:
     """The node once the pod runs in its place, as a hypothetical one."""
     states = tuple({each.state.key: start_pod(each.state, place.request) for each in place.outcomes}.values())
-    requested = subject.around.requested_milli
-    node_class = subject.node_class
+    requested, node_class = place.around.requested_milli, subject.node_class
     return replace(
         subject,
         node_class=replace(node_class, id=-2, possible=replace(node_class.possible, states=states)),
         states=states,
-        around=replace(
-            subject.around, requested_milli=None if requested is None else add(requested, pod.requests_milli)
-        ),
+        around=replace(place.around, requested_milli=None if requested is None else add(requested, pod.requests_milli)),
     )

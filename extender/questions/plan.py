@@ -16,7 +16,7 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.admission import start_pod
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Certainty, Provider
-from extender.questions.dra import ClaimForecast, Option, PlannedClaims
+from extender.questions.dra import Option, PlannedClaims, forecast_of
 from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import check_node
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
@@ -92,9 +92,9 @@ class _PlannedNode:
 class PlacementPlan:
     """Places pods on a copy of the nodes' states."""
 
-    def __init__(self, subjects: Sequence[Subject], judge: Judge, forecast: ClaimForecast | None = None) -> None:
+    def __init__(self, subjects: Sequence[Subject], judge: Judge) -> None:
         self._judge: Final = judge
-        self.claims: Final = None if forecast is None else PlannedClaims(forecast, judge)
+        self.claims: Final = PlannedClaims(judge) if any(forecast_of(each.around) for each in subjects) else None
         self._some_served: Final = any(each.around.served for each in subjects)
         self.subjects: Final = subjects
         self._classes: Final = ClassTable()

@@ -109,8 +109,8 @@ class AskedQuestions:
     async def ask(self, asked: Asked, caller: str) -> AsyncGenerator[bytes, None]:
         """The lines of the answer, from a worker process, as soon as each is known."""
         began = time.monotonic()
-        is_predicting = asked.kind in (QuestionKind.WHAT_IF, QuestionKind.CAPACITY, QuestionKind.PLAN)
-        asked = replace(asked, demands=self._demands(), forecast=self._forecast() if is_predicting else None)
+        forecast = None if asked.kind is QuestionKind.PAST else self._forecast()
+        asked = replace(asked, demands=self._demands(), forecast=forecast)
         if asked.kind in EVICTING:
             asked = replace(asked, budgets=self._budgets())
         with self._counted(asked, began):

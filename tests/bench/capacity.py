@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.answers.capacity import counted
+from extender.answers.question import Asked, QuestionKind
 from extender.cluster.node_class import ClassTable
 from extender.questions.capacity import Capacity
 from extender.questions.node_context import NodeContext, Subject
@@ -72,7 +73,9 @@ def _measure(subjects: Sequence[Subject], pods: Sequence[object]) -> tuple[float
     judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
     started = time.process_time()
     capacity = Capacity([workload_from_json(pod) for pod in pods], judge, 1000)
-    reply = [msgspec.json.encode(document) for document in counted(capacity, subjects, lines=False)]
+    reply = [
+        msgspec.json.encode(document) for document in counted(capacity, subjects, Asked(kind=QuestionKind.CAPACITY))
+    ]
     seconds = time.process_time() - started
     assert reply
     copies = sum(room.copies for room in capacity.rooms(subjects))

@@ -42,10 +42,14 @@ NO_DEVICES: Final[tuple[DynamicDevice, ...]] = ()
 
 
 class NodeClaims(NamedTuple):
-    """The slices of the pools that one node can use, and the claims that have devices of these pools."""
+    """The slices of the pools that one node can use, and the claims that have devices of these pools.
+
+    `extended`: the claims of these for extended resources, by the UID of the pod.
+    """
 
     slices: Sequence[ResourceSlice]
     holders: Sequence[ResourceClaim]
+    extended: Mapping[str, str] = {}
 
 
 class ClaimObjects:
@@ -298,7 +302,9 @@ class ClaimObjects:
             exact = tuple(each.exact for each in self._of_node[name].values() if each.exact is not None)
             if holders is None:
                 return None
-            known = self._node_claims[name] = version, NodeClaims(exact, holders)
+            known_as = ((self._claims.get(each.name), each.name) for each in holders)
+            extended = {each.extended_of: name for each, name in known_as if each is not None and each.extended_of}
+            known = self._node_claims[name] = version, NodeClaims(exact, holders, extended)
         return known[1]
 
     def _changed(self, each: NamedSlice | None) -> None:

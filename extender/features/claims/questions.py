@@ -14,7 +14,7 @@ from extender.dra.rules import AllocatorRules
 from extender.features.claims.asks import asks_of, search, standing_for
 from extender.features.claims.objects import ClaimObjects, NodeClaims
 from extender.features.claims.outcomes import answer_of, devices_with
-from extender.questions.dra import TakenDevices
+from extender.questions.dra import ClaimForecast, TakenDevices
 from extender.questions.node_context import DynamicDevice, NodeContext
 from extender.replay.pod import Pod
 
@@ -23,8 +23,8 @@ _MADE: Final = "+"
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionForecast:
-    """Implements `ClaimForecast`. `claims`: those that are not allocated; `templates`: both by NAMESPACE/NAME."""
+class QuestionForecast(ClaimForecast):
+    """`claims`: those that are not allocated; `templates`: both by NAMESPACE/NAME."""
 
     rules: AllocatorRules
     classes: Mapping[str, DeviceClass]
@@ -41,12 +41,12 @@ class QuestionForecast:
         standing = standing_for(pod, self.classes, self.rules) or {}
         return frozenset(name for name in standing if not (around.allocatable_milli or {}).get(name))
 
-    def take(self, pod: Pod, name: str, around: NodeContext) -> TakenDevices | None:
-        """See `ClaimForecast`."""
-        here = around.claims
+    def take(self, pod: Pod, name: str, around: NodeContext, *, is_new: bool = True) -> TakenDevices | None:
+        """See `ClaimForecast`. The claims that a new pod has from templates are new as well."""
+        here, made = around.claims, _made_for(pod) if is_new else ()
         if around.devices is None or not isinstance(here, NodeClaims):
             return None
-        known = ChainMap({each.name: each for each in here.holders}, self.claims)
+        known = ChainMap({each.name: each for each in here.holders if each.name not in made}, self.claims)
         asks = asks_of(pod, known.get, self.templates, self.classes, self.rules)
         ask = None if asks is None else asks.on(around.allocatable_milli)
         if ask is None:
@@ -57,24 +57,46 @@ class QuestionForecast:
         answer = answer_of(search(ask, DraNode(name, {}), index, self.classes, here.holders, self.rules))
         if not answer:
             return None if answer is None else TakenDevices(around.devices, None)
-        devices = devices_with(around.devices, ask.claims, answer[0])
+        others = [each._replace(claim=_MADE + each.claim) if each.claim in made else each for each in around.devices]
+        devices = devices_with(others, ask.claims, answer[0])
         if len(answer) > 1 or devices is None:
             return None
-        return TakenDevices(devices, self._after(around, here, devices, zip(ask.claims, answer[0], strict=True)))
+        kept = self.claims.keys() - made
+        return TakenDevices(devices, _after(around, here, devices, zip(ask.claims, answer[0], strict=True), kept))
 
-    def _after(
-        self,
-        around: NodeContext,
-        here: NodeClaims,
-        devices: Sequence[DynamicDevice],
-        given: Iterable[tuple[ResourceClaim, Sequence[AllocatedDevice]]],
-    ) -> NodeContext:
-        """The node for the next pod. A claim that does not exist gets a name of its own: the next pod has another."""
-        number = len(here.holders)
+    def without(self, pods: Iterable[Pod], around: NodeContext) -> NodeContext:
+        """See `ClaimForecast`. A claim that was not made for one pod stays."""
+        here = around.claims
+        if not isinstance(here, NodeClaims) or around.devices is None:
+            return around
+        gone = {name for pod in pods for name in _made_for(pod)}
+        gone |= {here.extended[pod.uid] for pod in pods if pod.uid in here.extended}
+        left = tuple(each for each in here.holders if each.name not in gone)
+        held = {device.id: each.name for each in left for device in each.allocated or ()}
+        devices = [
+            each._replace(claim=held.get(each.key, "")) if each.claim in gone else each for each in around.devices
+        ]
+        return replace(around, devices=devices, claims=here._replace(holders=left))
 
-        def named(claim: str) -> str:
-            return claim if not claim or claim in self.claims or claim.startswith(_MADE) else f"{_MADE}{number}{claim}"
 
-        new = [each._replace(name=named(each.name), allocated=tuple(found)) for each, found in given]
-        renamed = [each._replace(claim=named(each.claim)) if each.is_predicted else each for each in devices]
-        return replace(around, devices=renamed, claims=here._replace(holders=(*here.holders, *new)))
+def _made_for(pod: Pod) -> Collection[str]:
+    """The claims of the pod that are made from templates, and deleted with it."""
+    return {name for name, template in zip(pod.claims, pod.templates, strict=False) if template}
+
+
+def _after(
+    around: NodeContext,
+    here: NodeClaims,
+    devices: Sequence[DynamicDevice],
+    given: Iterable[tuple[ResourceClaim, Sequence[AllocatedDevice]]],
+    kept: Collection[str],
+) -> NodeContext:
+    """The node for the next pod. A claim that is not *kept* gets a name of its own: the next pod has another."""
+    number = len(here.holders)
+
+    def named(claim: str) -> str:
+        return claim if not claim or claim in kept or claim.startswith(_MADE) else f"{_MADE}{number}{claim}"
+
+    new = [each._replace(name=named(each.name), allocated=tuple(found)) for each, found in given]
+    renamed = [each._replace(claim=named(each.claim)) if each.is_predicted else each for each in devices]
+    return replace(around, devices=renamed, claims=here._replace(holders=(*here.holders, *new)))

@@ -874,3 +874,67 @@ def test_cpus_of_the_driver_are_counted_where_the_kubelet_places_none(tmp_path: 
         assert (node["copies"], node["limited_by"]["why"]) == (5, "kube-scheduler: claims"), node
         placed = plan(client, pod, 7)
         assert [each["node"] for each in placed[:-1]] == 5 * ["node-b"] + 2 * [None]
+
+
+def a_holder(server: FakeApiServer, service: Service, device: str) -> None:
+    """A running pod of a ReplicaSet that has only this device of node-a, by a claim made from a template."""
+    holder = claiming("holder", demand="none")
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "h", "uid": "h", "controller": True}
+    holder["metadata"]["ownerReferences"] = [owner]
+    del holder["spec"]["containers"][0]["resources"]["requests"]
+    del holder["spec"]["containers"][0]["resources"]["limits"]
+    holder["spec"]["nodeName"] = "node-a"
+    holder["status"] |= {"phase": "Running", "qosClass": "BestEffort"}
+    server.claims.create({"metadata": {"name": "gpu", "namespace": "default"}})
+    allocate(server, device)
+    server.pods.create(holder)
+    until_allocated(service)
+    until(partial(has_pods, service, "node-a", 1))
+
+
+def advice(client: Client, question: str, pod: Json) -> Json:
+    """The last line of the reply."""
+    reply = httpx.post(f"{client.url}/v1/advice/{question}", json={"pod": pod}, timeout=60.0).raise_for_status()
+    return dict(orjson.loads(reply.text.splitlines()[-1]))
+
+
+ONLY_ON_1: Json = {"gpu_0": 1, "gpu_1": 1}
+
+
+@pytest.mark.parametrize("device", ["gpu-0", "gpu-1"])
+def test_make_room_evicts_the_pod_that_has_the_device(tmp_path: Path, device: str) -> None:
+    """kube-scheduler takes the first free device of node-a. Only gpu-0 is on the NUMA node of the CPUs."""
+    with two_nodes(tmp_path, FIRST_BESIDE, ONLY_ON_1) as (server, service, client):
+        a_holder(server, service, device)
+        pod = from_template(service, server)
+        reply = advice(client, "make-room", pod)
+        assert not [note for note in reply["notes"] if "left out" in note or "DRA drivers allocate" in note]
+        if device == "gpu-1":
+            assert (reply["result"], reply["plans"][0]["node"]) == ("fits", "node-a")
+            return
+        assert reply["result"] == "room", reply
+        (eviction,) = reply["plans"][0]["evictions"]
+        assert (eviction["pod"], eviction["node"], eviction["to"]) == ("default/holder", "node-a", "node-b")
+
+
+def test_make_room_evicts_no_pod_that_would_get_no_device_elsewhere(tmp_path: Path) -> None:
+    with two_nodes(tmp_path, FIRST_BESIDE, ONLY_ON_1) as (server, service, client):
+        a_holder(server, service, "gpu-0")
+        pod = from_template(service, server)
+        for name in ("x", "y"):
+            server.claims.create({"metadata": {"name": name, "namespace": "default"}})
+            allocate(server, f"gpu-{'xy'.index(name)}", name=name, node="node-b")
+            until_allocated(service, name, node="node-b")
+        reply = advice(client, "make-room", pod)
+        assert (reply["result"], reply["plans"]) == ("none", [])
+        assert any("would find no place elsewhere" in each for each in reply["blocked"]), reply["blocked"]
+
+
+def test_defragment_counts_devices(tmp_path: Path) -> None:
+    """A copy of the pod is aligned as soon as the holder of gpu-0 has moved."""
+    with two_nodes(tmp_path, FIRST_BESIDE, ONLY_ON_1) as (server, service, client):
+        a_holder(server, service, "gpu-0")
+        reply = advice(client, "defragment", from_template(service, server))
+        assert [(each["moves"], each["copies"]) for each in reply["curve"]] == [(0, 0), (1, 1)], reply
+        (moved,) = reply["curve"][1]["evictions"]
+        assert (moved["pod"], moved["to"]) == ("default/holder", "node-b")
