@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Final, Protocol
 
 from extender.kubelet.kubelet import Kubelet
@@ -73,7 +74,14 @@ class Asked:
 
 
 class QuestionError(Exception):
-    """The question got no reply, or only a part of one."""
+    """The question got no reply, or only a part of one. `outcome`: its label in the metric `questions`.
+
+    `status`: of the reply. `retry_after_seconds`: when the client may ask again; None: not said.
+    """
+
+    outcome = "failed"
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    retry_after_seconds: int | None = None
 
 
 class BusyError(QuestionError):
@@ -82,12 +90,15 @@ class BusyError(QuestionError):
     def __init__(self, reason: str, retry_after_seconds: int, *, refused: bool) -> None:
         """*refused*: at once, because too many were waiting; else after waiting."""
         super().__init__(reason)
-        self.retry_after_seconds: Final = retry_after_seconds
-        self.refused: Final = refused
+        self.retry_after_seconds = retry_after_seconds
+        self.outcome = "refused" if refused else "queue_time"
+        self.status = HTTPStatus.TOO_MANY_REQUESTS if refused else HTTPStatus.SERVICE_UNAVAILABLE
 
 
 class QuestionTimeoutError(QuestionError):
     """The question took longer than `question_seconds`."""
+
+    outcome, status = "time_limit", HTTPStatus.GATEWAY_TIMEOUT
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
@@ -99,6 +110,8 @@ class QuestionTimeoutError(QuestionError):
 class OutOfMemoryError(QuestionError):
     """The question took more memory than `max_question_bytes`."""
 
+    outcome, status = "memory_limit", HTTPStatus.SERVICE_UNAVAILABLE
+
     def __init__(self, size: int) -> None:
         super().__init__(
             f"the question took more than {size >> 20} MiB of memory (NUMA_EXTENDER_MAX_QUESTION_BYTES): ask about "
@@ -108,6 +121,8 @@ class OutOfMemoryError(QuestionError):
 
 class WorkerDiedError(QuestionError):
     """The worker process ended before the reply was complete."""
+
+    outcome, status, retry_after_seconds = "worker_died", HTTPStatus.SERVICE_UNAVAILABLE, 1
 
     def __init__(self) -> None:
         super().__init__("the worker process ended before the reply was complete; other questions are not affected")

@@ -17,9 +17,9 @@ from extender.answers.answering import answer
 from extender.answers.question import (
     EVICTING,
     Asked,
-    BusyError,
     DefectError,
     OutOfMemoryError,
+    QuestionError,
     QuestionKind,
     QuestionTimeoutError,
     WorkerDiedError,
@@ -212,18 +212,10 @@ class AskedQuestions:
         except (WireError, UnknownNodeError):
             outcome = "invalid"
             raise
-        except BusyError as error:
-            outcome = "refused" if error.refused else "queue_time"
-            raise
-        except QuestionTimeoutError:
-            outcome = "time_limit"
-            raise
-        except OutOfMemoryError:
-            outcome = "memory_limit"
-            raise
-        except WorkerDiedError:
-            outcome = "worker_died"
-            LOG.error("question worker died kind=%s", asked.kind)  # noqa: TRY400 - it died elsewhere: nothing to trace
+        except QuestionError as error:
+            outcome = error.outcome
+            if isinstance(error, WorkerDiedError):  # elsewhere: there is nothing to trace
+                LOG.error("question worker died kind=%s", asked.kind)  # noqa: TRY400
             raise
         finally:
             self._metrics.questions.labels(asked.kind.value, outcome).inc()

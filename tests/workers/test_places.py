@@ -103,7 +103,7 @@ def test_who_waits_too_long_is_told_so() -> None:
             with pytest.raises(BusyError, match="no worker was free") as raised:
                 async with places.place("b"):
                     pass
-            assert not raised.value.refused
+            assert raised.value.outcome == "queue_time"
             assert (places.working, places.waiting) == (1, 0)
 
     asyncio.run(story())

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from extender.answers.question import BusyError, OutOfMemoryError, QuestionError, QuestionTimeoutError, WorkerDiedError
+from extender.answers.question import QuestionError
 from extender.api.http.bodies import BodyTooLargeError, EncodingError
 from extender.api.http.replies import described, schema_of
 from extender.cluster.node import ClusterFullError, OutdatedError, UnknownNodeError
@@ -52,14 +52,7 @@ def problem(status: HTTPStatus, detail: str, field: str | None = None) -> Respon
 
 def question_problem(error: QuestionError) -> ProblemDetails:
     """Why a question got no reply, or only the part that was sent before."""
-    status = HTTPStatus.INTERNAL_SERVER_ERROR
-    if isinstance(error, BusyError):
-        status = HTTPStatus.TOO_MANY_REQUESTS if error.refused else HTTPStatus.SERVICE_UNAVAILABLE
-    elif isinstance(error, QuestionTimeoutError):
-        status = HTTPStatus.GATEWAY_TIMEOUT
-    elif isinstance(error, OutOfMemoryError | WorkerDiedError):
-        status = HTTPStatus.SERVICE_UNAVAILABLE
-    return ProblemDetails(title=status.phrase, status=status.value, detail=str(error))
+    return ProblemDetails(title=error.status.phrase, status=error.status.value, detail=str(error))
 
 
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
@@ -94,12 +87,9 @@ def problem_of(error: Exception, method: str, path: str) -> Response:
         case WireError():
             return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field)
         case QuestionError():
-            document = question_problem(error)
-            response = problem(HTTPStatus(document.status), document.detail)
-            if isinstance(error, BusyError):
+            response = problem(error.status, str(error))
+            if error.retry_after_seconds is not None:
                 response.headers["Retry-After"] = str(error.retry_after_seconds)
-            elif isinstance(error, WorkerDiedError):
-                response.headers["Retry-After"] = "1"
         case RequestValidationError():
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"])
