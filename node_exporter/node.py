@@ -14,17 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from node_exporter import checkpoints
 from node_exporter.bounded_http import Connection
 from node_exporter.build import build_report
-from node_exporter.checkpoints import (
-    CPU_FILE,
-    MEMORY_FILE,
-    bad_checksum,
-    parse_files,
-    read_files,
-    torn_cpu,
-    torn_memory,
-)
 from node_exporter.cpu_lists import parse_cpu_list
 from node_exporter.files import describe, identity, is_directory, read_text, under
 from node_exporter.kubelet_config import effective_config, load_documents
@@ -96,13 +88,13 @@ def observe(root: Path, fixed: Fixed, ask: AskPodResources, pause: Callable[[flo
 
 def _consistent_snapshot(fixed: Fixed, ask: AskPodResources, pause: Callable[[float], None]) -> NodeSnapshot:
     """Read the files, call podresources, read the files again. Repeat while they change or are incomplete."""
-    files = read_files(fixed.kubelet_dir)
+    files = checkpoints.read_files(fixed.kubelet_dir)
     for attempt in range(ATTEMPTS):
         is_last = attempt == ATTEMPTS - 1
-        state, problems = parse_files(files)
+        state, problems = checkpoints.parse_files(files)
         torn = torn_state(state, fixed)
         podresources, ask_problems = (None, ()) if torn and not is_last else ask()
-        again = read_files(fixed.kubelet_dir)
+        again = checkpoints.read_files(fixed.kubelet_dir)
         moved = again != files
         if is_last or not (torn or moved):
             break
@@ -127,10 +119,10 @@ def torn_state(state: KubeletState, fixed: Fixed) -> tuple[Problem, ...]:
     cpu, memory = state.cpu_manager_state, state.memory_manager_state
     expected = _expected_cpus(fixed)
     faults = [
-        (CPU_FILE, torn_cpu(cpu, *expected) if cpu and expected else None),
-        (CPU_FILE, bad_checksum(cpu) if cpu else None),
-        (MEMORY_FILE, torn_memory(memory) if memory else None),
-        (MEMORY_FILE, bad_checksum(memory) if memory else None),
+        (checkpoints.CPU_FILE, checkpoints.torn_cpu(cpu, *expected) if cpu and expected else None),
+        (checkpoints.CPU_FILE, checkpoints.bad_checksum(cpu) if cpu else None),
+        (checkpoints.MEMORY_FILE, checkpoints.torn_memory(memory) if memory else None),
+        (checkpoints.MEMORY_FILE, checkpoints.bad_checksum(memory) if memory else None),
     ]
     return tuple(
         Problem(source="kubelet state", path=path, reason=fault[:1000], severity="error")

@@ -25,6 +25,7 @@ from urllib.parse import quote
 
 import orjson
 
+from node_exporter import nri_plugin
 from node_exporter.bounded_http import Connection
 from node_exporter.files import (
     check_depth,
@@ -38,15 +39,6 @@ from node_exporter.files import (
     read_file,
 )
 from node_exporter.nri_machine import DiscoveryError, read_nri_machine
-from node_exporter.nri_plugin import (
-    DOUBTED_SECONDS,
-    POLICY,
-    STATE_FILE,
-    OtherPolicyError,
-    PluginWatch,
-    StateFile,
-    read_state_file,
-)
 from node_exporter.report import JsonObject, Problem, ReportedNriMachine, ReportedNriPolicy
 
 SOURCE: Final = "nri"
@@ -208,8 +200,8 @@ class NriObserver:
         self._config: NriConfig | None = None
         self._config_problems: tuple[Problem, ...] = ()
         self._config_at = self._settled_at = float("-inf")
-        self._written = self._written_at_config = identity(root / STATE_FILE)
-        self._plugin = PluginWatch(root)
+        self._written = self._written_at_config = identity(root / nri_plugin.STATE_FILE)
+        self._plugin = nri_plugin.PluginWatch(root)
         self._absence = self._doubt = ""
 
     @property
@@ -229,13 +221,13 @@ class NriObserver:
 
     def look(self, *, is_tick: bool) -> tuple[ReportedNriPolicy | None, tuple[Problem, ...]]:
         """The section of the report; None if the policy does not run. A regular look renews the configuration."""
-        self._written = identity(self._root / STATE_FILE)
+        self._written = identity(self._root / nri_plugin.STATE_FILE)
         try:
             state, problems = self._state()
-        except OtherPolicyError as other:
+        except nri_plugin.OtherPolicyError as other:
             self._written_at_config = self._written
             reason = f"the node runs the NRI policy {other.policy}, which this program does not know"
-            problems = (Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=reason),)
+            problems = (Problem(source=SOURCE, path=f"/{nri_plugin.STATE_FILE}", reason=reason),)
             return ReportedNriPolicy(machine=None, config=None, policy=other.policy), problems
         if self._read_config is not None and self._is_config_due(is_tick=is_tick):
             self._renew_config(self._read_config)
@@ -243,11 +235,11 @@ class NriObserver:
         if state is None and not problems and not is_used:
             return None, self._config_problems
         if is_tick:
-            self._doubt = self._plugin.absence(DOUBTED_SECONDS)
+            self._doubt = self._plugin.absence(nri_plugin.DOUBTED_SECONDS)
             self._absence = self._plugin.absence() if self._doubt else ""
         if self._absence:
             reason = f"{self._absence}: the plugin is gone, and what it left behind does not count"
-            return None, (Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=reason),)
+            return None, (Problem(source=SOURCE, path=f"/{nri_plugin.STATE_FILE}", reason=reason),)
         if time.monotonic() - self._machine_at > MACHINE_SECONDS:
             self._renew_machine()
         config = self._config
@@ -265,19 +257,19 @@ class NriObserver:
             config_source="" if config is None else config.source,
             config_status="" if config is None else config.status,
             grants=None if state is None else state.grants,
-            policy=POLICY,
+            policy=nri_plugin.POLICY,
             release=self._release or (config.release if config else ""),
             grant_fields=() if state is None else state.grant_fields,
             doubts=doubts,
         )
         return policy, (*problems, *self._machine_problems, *self._config_problems)
 
-    def _state(self) -> tuple[StateFile | None, tuple[Problem, ...]]:
+    def _state(self) -> tuple[nri_plugin.StateFile | None, tuple[Problem, ...]]:
         """What the plugin's state file has. Raises OtherPolicyError."""
         for attempt in range(ATTEMPTS):
             try:
-                return read_state_file(self._root), ()
-            except OtherPolicyError:
+                return nri_plugin.read_state_file(self._root), ()
+            except nri_plugin.OtherPolicyError:
                 raise
             except OSError as error:
                 fault = describe(error)
@@ -286,7 +278,7 @@ class NriObserver:
                 fault = describe(error)
             if attempt < ATTEMPTS - 1:
                 time.sleep(PAUSE_SECONDS)
-        return None, (Problem(source=SOURCE, path=f"/{STATE_FILE}", reason=fault),)
+        return None, (Problem(source=SOURCE, path=f"/{nri_plugin.STATE_FILE}", reason=fault),)
 
     def _renew_machine(self) -> None:
         self._machine_at = time.monotonic()

@@ -17,18 +17,11 @@ from extender.questions.what_if import NodeWhatIf, Outcome
 from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import format_milli
+from extender.wire import verdicts
 from extender.wire.errors import WireError
 from extender.wire.parsing import parse_milli
 from extender.wire.questions import Question
 from extender.wire.replies import Notes, ReplyBody, about
-from extender.wire.verdicts import (
-    AlignedNUMA,
-    AlignmentCertain,
-    AlignmentName,
-    ContainerPlacement,
-    alignment_fields,
-    container_placements,
-)
 
 MAX_ELSEWHERE: Final = 5
 """How many other nodes are in one answer, the best first."""
@@ -39,10 +32,10 @@ class PodPlacement(ReplyBody):
 
     node: Annotated[str, about("Its name.")]
     outcome: Annotated[Outcome, about("See `NodeAnswer.outcome`.")]
-    alignment: Annotated[AlignmentName | None, about("Null: it does not fit.")]
-    alignment_certain: AlignmentCertain
-    numa: AlignedNUMA
-    containers: Annotated[dict[str, ContainerPlacement], about("By name; empty: it does not fit.")]
+    alignment: Annotated[verdicts.AlignmentName | None, about("Null: it does not fit.")]
+    alignment_certain: verdicts.AlignmentCertain
+    numa: verdicts.AlignedNUMA
+    containers: Annotated[dict[str, verdicts.ContainerPlacement], about("By name; empty: it does not fit.")]
     reason: Annotated[str, about("Why not, in one sentence with amounts; empty: it fits.")]
     certainty: Annotated[Certainty, about("How certain the placement is.")]
 
@@ -51,8 +44,8 @@ def placement_of(answer: NodeWhatIf) -> PodPlacement:
     """One node's answer to a pod, without the reasons of kube-scheduler in detail."""
     verdict, containers = answer.verdict, {}
     if answer.outcome == "fits" and isinstance(verdict, Admitted):
-        containers = container_placements(whole_placements(verdict), answer.admitted_as)
-    fields = alignment_fields(answer.alignment)
+        containers = verdicts.container_placements(whole_placements(verdict), answer.admitted_as)
+    fields = verdicts.alignment_fields(answer.alignment)
     return PodPlacement.filled(answer, node=answer.subject.name, **fields, containers=containers)
 
 

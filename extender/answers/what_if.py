@@ -27,18 +27,10 @@ from extender.questions.scheduler_checks import Scheduler
 from extender.questions.what_if import NodeWhatIf, Outcome, what_if
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
+from extender.wire import verdicts
 from extender.wire.errors import WireError
 from extender.wire.questions import Manifest, Question, Workload
 from extender.wire.replies import ReplyBody, about
-from extender.wire.verdicts import (
-    AlignedNUMA,
-    AlignmentCertain,
-    AlignmentName,
-    Verdict,
-    alignment_counts,
-    alignment_fields,
-    explained,
-)
 from extender.wire.workloads import PodWorkload
 
 MAX_EXPLAINED: Final = 24
@@ -76,9 +68,9 @@ class CommonAnswer(ReplyBody):
             "good a node is. Null: the node does not pass."
         ),
     ]
-    alignment: Annotated[AlignmentName | None, about("Alignment of the pod; null unless `outcome` is `fits`.")]
-    alignment_certain: AlignmentCertain
-    numa: AlignedNUMA
+    alignment: Annotated[verdicts.AlignmentName | None, about("Alignment of the pod; null unless `outcome` is `fits`.")]
+    alignment_certain: verdicts.AlignmentCertain
+    numa: verdicts.AlignedNUMA
 
 
 class AnswerGroup(CommonAnswer):
@@ -96,7 +88,7 @@ class NodeAnswer(CommonAnswer):
     notes: Annotated[
         list[str], about("Assumptions of this answer, and what was not checked; see `notes` of `pod` as well.")
     ]
-    verdict: Annotated[Verdict | None, about("Null: the node is unknown.")]
+    verdict: Annotated[verdicts.Verdict | None, about("Null: the node is unknown.")]
     scheduler: Annotated[Scheduler, about("Results of kube-scheduler's own checks.")]
     explanation: Annotated[Explanation | None, about("With `explain`; see `explanations_left_out`.")]
 
@@ -175,7 +167,7 @@ def _summary(answers: Sequence[NodeWhatIf]) -> WhatIfSummary:
         topology=outcomes["topology"],
         scheduler=outcomes["scheduler"],
         unknown=outcomes["unknown"],
-        **alignment_counts(Counter(a.alignment.alignment for a in answers if a.alignment is not None)),
+        **verdicts.alignment_counts(Counter(a.alignment.alignment for a in answers if a.alignment is not None)),
         reasons=dict(Counter(a.judgement.refusal.text for a in answers if a.judgement.refusal is not None)),
     )
 
@@ -213,7 +205,7 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
                 extended_by_claims(workload.pod, subject.node_class),
             ),
         ],
-        verdict=None if answer.verdict is None else explained(answer.verdict, answer.admitted_as),
+        verdict=None if answer.verdict is None else verdicts.explained(answer.verdict, answer.admitted_as),
         scheduler=answer.scheduler,
         explanation=None if story is None else explanation_of(story),
     )
@@ -222,4 +214,4 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
 def _common(answer: NodeWhatIf) -> CommonAnswer:
     refusal = answer.judgement.refusal
     passes, why = refusal is None, "" if refusal is None else refusal.text
-    return CommonAnswer.filled(answer, passes=passes, why=why, **alignment_fields(answer.alignment))
+    return CommonAnswer.filled(answer, passes=passes, why=why, **verdicts.alignment_fields(answer.alignment))

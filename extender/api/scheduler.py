@@ -29,20 +29,8 @@ from extender.observability.metrics import Metrics, Stopwatch
 from extender.scheduling.binder import PodBound
 from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.scheduling import Scheduling
+from extender.wire import scheduler
 from extender.wire.errors import WireError
-from extender.wire.scheduler import (
-    ExtenderArgs,
-    ExtenderBindingArgs,
-    ExtenderBindingResult,
-    ExtenderFilterResult,
-    HostPriority,
-    binding_reply,
-    error_reply,
-    filter_reply,
-    parse_args,
-    parse_binding,
-    scores_reply,
-)
 
 LOG: Final = logging.getLogger(__name__)
 LOG.addFilter(FewWarnings())  # when the service is overloaded, every call would log the same warning
@@ -155,33 +143,33 @@ class SchedulerEndpoints:
         self.bind: Final = call("bind", self._bind, most_binding, failed=self._not_bound).run
 
     async def _filter(self, body: bytes, lap: Lap) -> bytes:
-        args = parse_args(body)
+        args = scheduler.parse_args(body)
         lap("parse")
         result = await self._scheduling.filter.filter(args)
         lap("judge")
         if result.error:
-            return error_reply(f"numa-extender: {result.error}")
-        return filter_reply(args, result.feasible, result.resolvable, result.refused)
+            return scheduler.error_reply(f"numa-extender: {result.error}")
+        return scheduler.filter_reply(args, result.feasible, result.resolvable, result.refused)
 
     async def _prioritize(self, body: bytes, lap: Lap) -> bytes:
-        args = parse_args(body)
+        args = scheduler.parse_args(body)
         lap("parse")
         scores = await self._scheduling.prioritize.prioritize(args)
         lap("judge")
-        return scores_reply(args.names, scores)
+        return scheduler.scores_reply(args.names, scores)
 
     async def _bind(self, body: bytes, _lap: Lap) -> bytes:
-        outcome = await self._scheduling.bind.bind(parse_binding(body))
+        outcome = await self._scheduling.bind.bind(scheduler.parse_binding(body))
         self._binds.labels(outcome.label).inc()
-        return binding_reply("" if isinstance(outcome, PodBound) else f"numa-extender: {outcome.reason}")
+        return scheduler.binding_reply("" if isinstance(outcome, PodBound) else f"numa-extender: {outcome.reason}")
 
     def _not_bound(self, failure: CallFailure) -> Response:
         self._binds.labels(failure.outcome.value).inc()
-        return Response(binding_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
+        return Response(scheduler.binding_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
 
 
 def _not_filtered(failure: CallFailure) -> Response:
-    return Response(error_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
+    return Response(scheduler.error_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
 
 
 def _not_prioritized(failure: CallFailure) -> Response:
@@ -195,8 +183,8 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         "/scheduler/filter",
         name="filter",
         description="The extender's `filterVerb`. Always status 200; if the call failed, the reason is in `Error`.",
-        responses={200: described(ExtenderFilterResult)},
-        openapi_extra=json_body(ExtenderArgs),
+        responses={200: described(scheduler.ExtenderFilterResult)},
+        openapi_extra=json_body(scheduler.ExtenderArgs),
         summary="Which candidates would admit the pod",
     )(endpoints.filter_)
     router.post(
@@ -204,7 +192,7 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         name="prioritize",
         description="The extender's `prioritizeVerb`. A failed call gets a status other than 200.",
         responses={
-            200: described(HostPriority, is_list=True),
+            200: described(scheduler.HostPriority, is_list=True),
             **documented(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -212,15 +200,15 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
                 HTTPStatus.SERVICE_UNAVAILABLE,
             ),
         },
-        openapi_extra=json_body(ExtenderArgs),
+        openapi_extra=json_body(scheduler.ExtenderArgs),
         summary="Score each candidate, 0 to 10",
     )(endpoints.prioritize)
     router.post(
         "/scheduler/bind",
         name="bind",
         description="The extender's `bindVerb`. Always status 200; if the pod was not bound, the reason is in `Error`.",
-        responses={200: described(ExtenderBindingResult)},
-        openapi_extra=json_body(ExtenderBindingArgs),
+        responses={200: described(scheduler.ExtenderBindingResult)},
+        openapi_extra=json_body(scheduler.ExtenderBindingArgs),
         summary="Bind the pod, if the node's kubelet would admit it now",
     )(endpoints.bind)
     return router

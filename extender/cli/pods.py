@@ -14,25 +14,12 @@ from extender.answers.question import QuestionKind
 from extender.answers.what_if import WhatIfReply
 from extender.answers.words import plural
 from extender.api.records.models import PodDecision
+from extender.cli import render
 from extender.cli.client import ExtenderClient, client_options, complete_node
 from extender.cli.frame import ask, asks, exit_code_option
 from extender.cli.kubectl import kubectl_get
 from extender.cli.output import show
 from extender.cli.questions import MANIFEST, manifest_option, node_options, read_manifest, row_options
-from extender.cli.render import (
-    COUNTED,
-    MARKS,
-    as_what,
-    call_lines,
-    container_lines,
-    grouped,
-    names_of,
-    new_table,
-    pod_line,
-    steps_text,
-    what_if_table,
-    with_notes,
-)
 from extender.questions.plan import PlannedPod
 from extender.wire.verdicts import Verdict
 
@@ -54,8 +41,8 @@ def what_if(answer: WhatIfReply, *, rows: int, explain: bool) -> RenderableType:
     The nodes are all live ones, those of --node, or hypothetical ones: a changed --copy of a live node, or a --machine
     of the catalogue. -o name lists the nodes that it fits on. Nothing in the cluster changes.
     """
-    stories = map(steps_text, answer.nodes) if explain else ()
-    return Group(pod_line(answer.pod), what_if_table(answer, rows), *stories)
+    stories = map(render.steps_text, answer.nodes) if explain else ()
+    return Group(render.pod_line(answer.pod), render.what_if_table(answer, rows), *stories)
 
 
 @asks(
@@ -75,24 +62,24 @@ def capacity(answer: CapacityReply, rows: int) -> RenderableType:
 
     Several -f are a mix of pods, which are added in turn. -o name lists the nodes with room.
     """
-    table = new_table("node", "copies", "aligned", "then")
-    for group in grouped(
+    table = render.new_table("node", "copies", "aligned", "then")
+    for group in render.grouped(
         answer.nodes, rows, lambda each: (each.copies, tuple(each.per_pod), each.aligned, each.certainty)
     ):
         node = group[0]
         first = f"{node.node}: " if group[1:] else ""
         copies = str(node.copies) + ("" if len(node.per_pod) == 1 else f" {tuple(node.per_pod)}")
         copies += "" if node.certainty in ("exact", "unknown") else f" ({node.certainty})"
-        names = names_of([each.node for each in group], "node")
+        names = render.names_of([each.node for each in group], "node")
         table.add_row(names, copies, str(node.aligned), Text(first + node.limited_by.detail))
     summary = answer.summary
-    kinds = ", ".join(f"{getattr(summary, key)} {COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
+    kinds = ", ".join(f"{getattr(summary, key)} {render.COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
     admitted = f"{summary.copies} pods are admitted on {summary.nodes} nodes"
     lines = [f"{admitted}: {kinds} ({plural(summary.replays, 'admission')} replayed)"]
     if summary.group > 1:
         lines.append(f"{summary.groups} whole groups of {summary.group} pods fit")
     lines += [f"  then on {each.nodes}: {each.why}" for each in summary.runs_out]
-    return Group(table, with_notes(Text("\n".join(lines)), summary.notes))
+    return Group(table, render.with_notes(Text("\n".join(lines)), summary.notes))
 
 
 class WholePlan(PlanEnd):
@@ -119,23 +106,23 @@ def plan(answer: WholePlan, rows: int) -> RenderableType:
     The extender's own ranking decides. kube-scheduler also uses other scores, and may choose other nodes. -o name lists
     the pods that have a node.
     """
-    table = new_table("pod", "node", "outcome", "placement, or why not")
-    for group in grouped(answer.pods, rows, lambda each: (each.entry, each.node is None, each.alignment)):
-        pod, names = group[0], names_of([each.name for each in group], "pod")
+    table = render.new_table("pod", "node", "outcome", "placement, or why not")
+    for group in render.grouped(answer.pods, rows, lambda each: (each.entry, each.node is None, each.alignment)):
+        pod, names = group[0], render.names_of([each.name for each in group], "pod")
         if pod.node is None:
             why = ", ".join(f"{plural(count, 'node')}: {reason}" for reason, count in pod.reasons.items())
             why = why or "held back: another pod of the plan has no node"
             table.add_row(names, "", Text("✗ no node", "red"), Text(why))
             continue
-        mark, style = MARKS[pod.alignment or "unknown"]
-        nodes = names_of([*dict.fromkeys(each.node for each in group if each.node)], "node")
-        table.add_row(names, nodes, Text(mark, style), Text("\n".join(container_lines(pod))))
+        mark, style = render.MARKS[pod.alignment or "unknown"]
+        nodes = render.names_of([*dict.fromkeys(each.node for each in group if each.node)], "node")
+        table.add_row(names, nodes, Text(mark, style), Text("\n".join(render.container_lines(pod))))
     summary = answer.summary
-    kinds = ", ".join(f"{getattr(summary, key)} {COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
+    kinds = ", ".join(f"{getattr(summary, key)} {render.COUNTED[key]}" for key in ("aligned", "split", "not_managed"))
     text = Text(f"{summary.placed} of {summary.pods} pods have a node: {kinds}")
     if summary.held_back:
         text.append(f"\nall or nothing: {summary.held_back} pods with a node are held back", style="red")
-    return Group(table, with_notes(text, summary.notes))
+    return Group(table, render.with_notes(text, summary.notes))
 
 
 @click.command(short_help="Show why a pod is pending, or why its kubelet refused it.")
@@ -216,18 +203,18 @@ def _why_parts(answer: _Why, rows: int) -> Iterator[RenderableType]:
     """The last calls, the status, and the answers of now."""
     if decision := answer.decision:
         yield Text(f"{decision.pod.namespace}/{decision.pod.name} ({decision.pod.uid})", "bold")
-        yield from map(call_lines, decision.calls)
+        yield from map(render.call_lines, decision.calls)
         if node := decision.node:
             said = "the node was unknown" if node.verdict is None else _said(node.verdict)
             yield Text(f"{node.node}: {node.reason or 'passed'} ({said})")
     yield from map(Text, answer.said)
     if answer.now:
         yield Text("now:", "bold")
-        yield what_if_table(answer.now, rows)
+        yield render.what_if_table(answer.now, rows)
 
 
 def _said(verdict: Verdict) -> str:
     """The verdict in a few words."""
     if verdict.reason:
         return f"{verdict.reason}: {verdict.message}"
-    return verdict.message or f"admitted, {as_what(verdict).removeprefix('admitted, ')}"
+    return verdict.message or f"admitted, {render.as_what(verdict).removeprefix('admitted, ')}"

@@ -11,21 +11,10 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.errors import BudgetError
 from extender.kubelet.sets import format_list
 from extender.kubelet.verdict import Certainty
+from extender.nri import events
 from extender.nri.books import Books, Grant
 from extender.nri.config import PolicyStartError
 from extender.nri.cpu_allocator import CPUTopology, discover
-from extender.nri.events import (
-    Node,
-    NriOutcome,
-    create,
-    remove,
-    remove_pod,
-    resize,
-    run_pod,
-    set_up,
-    start,
-    stop,
-)
 from extender.nri.machine import DRAM, HBM, PMEM, NriMachine
 from extender.nri.objects import QoS
 from extender.nri.orders import MAX_RESULTS, MAX_SEARCH_STEPS
@@ -62,7 +51,7 @@ def _discovered(machine: NriMachine) -> CPUTopology:
 class _Branch:
     """One possible course of a scenario in progress."""
 
-    node: Node
+    node: events.Node
     zones: dict[int, tuple[int, int, int, int]]
     with_zones: bool
 
@@ -89,7 +78,7 @@ class _Branch:
                 answers = [self._answer(step)]
         return [self._after(answer, node) for answer, node in answers], complete
 
-    def _after(self, answer: Answer, node: Node) -> tuple[Answer, "_Branch"]:
+    def _after(self, answer: Answer, node: events.Node) -> tuple[Answer, "_Branch"]:
         zones = self.zones
         if answer.get("ec") != NriRefusal.PANIC.value and node is not self.node and self.with_zones:
             zones = node.books.zones()
@@ -98,43 +87,43 @@ class _Branch:
                 answer["z"] = changed
         return answer, _Branch(node, zones, self.with_zones)
 
-    def _answer(self, step: NriStep) -> tuple[Answer, Node]:
+    def _answer(self, step: NriStep) -> tuple[Answer, events.Node]:
         match step.o:
             case "pod":
-                return {}, run_pod(self.node, pod_of(step))
+                return {}, events.run_pod(self.node, pod_of(step))
             case "rmpod":
-                return {}, remove_pod(self.node, step.id)
+                return {}, events.remove_pod(self.node, step.id)
             case "new":
                 return self._create(step)
             case _:
                 return self._existing(step)
 
-    def _create(self, step: NriStep) -> tuple[Answer, Node]:
+    def _create(self, step: NriStep) -> tuple[Answer, events.Node]:
         books = self.node.books
         pod = books.pods.get(step.p)
         total = books.setup.topology.machine.memory_total_bytes
         new = container_of(step, QoS.UNKNOWN if pod is None else pod.qos, total)
-        node, outcome = create(self.node, new)
+        node, outcome = events.create(self.node, new)
         return _answer(node.books, outcome), node
 
-    def _existing(self, step: NriStep) -> tuple[Answer, Node]:
+    def _existing(self, step: NriStep) -> tuple[Answer, events.Node]:
         """A step for a container that exists; one whose creation failed is not known to the runtime."""
         node = self.node
         if step.id in node.failed:
             return {"ec": NriRefusal.NO_CONTAINER.value}, node
         if step.o == "upd":
-            node, outcome = resize(node, step.id, resources_of(step.r))
+            node, outcome = events.resize(node, step.id, resources_of(step.r))
             return _answer(node.books, outcome), node
         answer: Answer = {}
         if step.o in ("stop", "del"):
-            node, outcome = stop(node, step.id)
+            node, outcome = events.stop(node, step.id)
             answer = _answer(node.books, outcome)
         if step.o in ("rm", "del"):
-            node = remove(node, step.id)
+            node = events.remove(node, step.id)
         return answer, node
 
 
-def _all_grants(node: Node, outcome: NriOutcome, fault: str) -> Answer:
+def _all_grants(node: events.Node, outcome: events.NriOutcome, fault: str) -> Answer:
     books = node.books
     answer = _sent(outcome)
     if fault or outcome.refusal:
@@ -225,14 +214,14 @@ def run(scenario: NRIScenario, machine: NriMachine) -> list[Answer] | str:
 
 def _begin(scenario: NRIScenario, machine: NriMachine) -> _Run | str:
     try:
-        node = start(set_up(_discovered(machine), scenario.config))
+        node = events.start(events.set_up(_discovered(machine), scenario.config))
     except PolicyStartError as error:
         return str(error)
     with_zones = "z0" in scenario.recorded or machine.online.bit_count() <= MAX_CPUS_WITH_ZONES
     return _Run([_Branch(node, node.books.zones(), with_zones)])
 
 
-def _answer(books: Books, outcome: NriOutcome) -> Answer:
+def _answer(books: Books, outcome: events.NriOutcome) -> Answer:
     if outcome.refusal is not None:
         return {"ec": outcome.refusal.value, "err": outcome.reason}
     answer: dict[str, object] = {}
@@ -244,7 +233,7 @@ def _answer(books: Books, outcome: NriOutcome) -> Answer:
     return answer
 
 
-def _sent(outcome: NriOutcome) -> dict[str, object]:
+def _sent(outcome: events.NriOutcome) -> dict[str, object]:
     answer: dict[str, object] = {}
     if outcome.updates:
         answer["un"] = len(outcome.updates)

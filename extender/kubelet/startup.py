@@ -9,6 +9,7 @@ Mirrors: kubelet `cm/{cpumanager,memorymanager}` NewManager and validateState, `
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
+from extender.kubelet import state
 from extender.kubelet.budget import Budget
 from extender.kubelet.config import (
     CPUOptions,
@@ -26,15 +27,6 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.rules import NEWEST_MINOR, Rules, gate_enabled
 from extender.kubelet.sets import MAX_NUMA_ID, bits_of, format_list
-from extender.kubelet.state import (
-    CPUState,
-    Device,
-    DeviceState,
-    ManagerState,
-    MemoryAmounts,
-    MemoryState,
-    NUMANodeMemory,
-)
 from extender.kubelet.verdict import Certainty
 
 E = TypeVar("E", TopologyPolicy, Scope)
@@ -270,7 +262,7 @@ def _check_reserved_memory(machine: Machine, config: KubeletConfig) -> None:
         raise KubeletConfigError(where, "memorymanager: the Static policy requires reserved memory greater than zero")
 
 
-def initial_state(kubelet: Kubelet, devices: Mapping[str, Mapping[str, Device]]) -> ManagerState:
+def initial_state(kubelet: Kubelet, devices: Mapping[str, Mapping[str, state.Device]]) -> state.ManagerState:
     """The managers' state on a node where nothing runs yet.
 
     Source: cm/cpumanager/policy_static.go validateState; cm/memorymanager/policy_static.go getDefaultMachineState.
@@ -278,15 +270,15 @@ def initial_state(kubelet: Kubelet, devices: Mapping[str, Mapping[str, Device]])
     shared = kubelet.machine.all_cpus
     if kubelet.cpu_options.strict_reservation:
         shared &= ~kubelet.reserved_cpus
-    return ManagerState(
-        cpu=CPUState(default=shared if kubelet.cpu_static else 0),
-        memory=MemoryState(nodes=default_memory_nodes(kubelet) if kubelet.memory_static else ()),
-        devices=DeviceState.of(devices),
+    return state.ManagerState(
+        cpu=state.CPUState(default=shared if kubelet.cpu_static else 0),
+        memory=state.MemoryState(nodes=default_memory_nodes(kubelet) if kubelet.memory_static else ()),
+        devices=state.DeviceState.of(devices),
         runtime=None if kubelet.runtime is None else kubelet.runtime.start(),
     )
 
 
-def default_memory_nodes(kubelet: Kubelet) -> tuple[NUMANodeMemory, ...]:
+def default_memory_nodes(kubelet: Kubelet) -> tuple[state.NUMANodeMemory, ...]:
     """The memory manager's machine state with nothing allocated, ascending by NUMA id."""
     reserved: dict[tuple[int, str], int] = {}
     for entry in kubelet.config.reserved_memory:
@@ -302,11 +294,11 @@ def default_memory_nodes(kubelet: Kubelet) -> tuple[NUMANodeMemory, ...]:
             hugepages_bytes += total
             held_back = reserved.get((node.id, name), 0)
             free = total - held_back
-            amounts[name] = MemoryAmounts(total, held_back, free, 0, free)
+            amounts[name] = state.MemoryAmounts(total, held_back, free, 0, free)
         held_back = reserved.get((node.id, "memory"), 0)
         free = (node.memory_bytes - held_back - hugepages_bytes) % (1 << 64)
-        amounts["memory"] = MemoryAmounts(node.memory_bytes, held_back, free, 0, free)
-        result.append(NUMANodeMemory(node.id, 0, 1 << node.id, tuple(sorted(amounts.items()))))
+        amounts["memory"] = state.MemoryAmounts(node.memory_bytes, held_back, free, 0, free)
+        result.append(state.NUMANodeMemory(node.id, 0, 1 << node.id, tuple(sorted(amounts.items()))))
     return tuple(result)
 
 

@@ -28,20 +28,10 @@ from extender.questions.dra import ClaimForecast, forecast_of
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import CertainPlace, NodePod, place_of, pods_of, with_pod, without
 from extender.replay.alignment import Alignment
+from extender.scheduling import victims
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests, shortages
-from extender.scheduling.victims import (
-    Cost,
-    DisruptionBudget,
-    OutOfReplaysError,
-    PodSet,
-    RunningPod,
-    cheapest_set,
-    count_violations,
-    largest_size,
-    numa_nodes_of,
-)
 from extender.wire.groups import HOST
 from extender.wire.placement_rules import AntiAffinity
 from extender.wire.workloads import PodWorkload
@@ -74,7 +64,7 @@ class Eviction:
     """
 
     moves: tuple[Move, ...]
-    cost: Cost
+    cost: victims.Cost
     after: Sequence[Subject]
 
 
@@ -108,7 +98,7 @@ class Evictions:
     def __init__(
         self,
         subjects: Sequence[Subject],
-        budgets: Sequence[DisruptionBudget] | None,
+        budgets: Sequence[victims.DisruptionBudget] | None,
         judge: Judge,
         *,
         max_priority: int,
@@ -130,12 +120,12 @@ class Evictions:
         self._workload: Final = workload
         self._wanted = {} if workload is None else pod_requests(workload.pod, workload.rules.overhead_milli)
         self._pods: dict[str, NodePod] = {}
-        self._running: dict[str, RunningPod] = {}
+        self._running: dict[str, victims.RunningPod] = {}
         self._admitting: dict[object, dict[str, int]] = {}
         self._passing: dict[tuple[object, NodeClass], int | None] = {}
         self._homes: dict[object, _Homes | None] = {}
         self._places: dict[tuple[str, int], tuple[Subject, CertainPlace | None]] = {}
-        self._candidates: dict[str, list[RunningPod]] = {}
+        self._candidates: dict[str, list[victims.RunningPod]] = {}
         self._sources: dict[str, str] = {}
         self._is_worth: Callable[[Sequence[Subject]], bool] | None = None
         self._moved = frozenset[str]()
@@ -152,7 +142,7 @@ class Evictions:
                 if pod.uid in self._holding.get(subject.name, ()):
                     self._wanted.update({k: max(v, self._wanted.get(k, 0)) for k, v in pod.requests_milli.items()})
 
-    def candidates(self, subject: Subject) -> list[RunningPod]:
+    def candidates(self, subject: Subject) -> list[victims.RunningPod]:
         """Pods of a node that hold something, or request a total that may be short, and may be evicted."""
         known = self._candidates.get(subject.name)
         if known is None:
@@ -178,10 +168,10 @@ class Evictions:
                 known.append(running)
         return known
 
-    def _why_not_by_budget(self, pod: RunningPod) -> str:
+    def _why_not_by_budget(self, pod: victims.RunningPod) -> str:
         if len(pod.budgets) > 1:
             return "two disruption budgets cover them, and the eviction API then evicts none"
-        if count_violations((pod,), self.allowances):
+        if victims.count_violations((pod,), self.allowances):
             return "their disruption budget allows no eviction now"
         return ""
 
@@ -194,7 +184,7 @@ class Evictions:
     def cheapest(
         self,
         subject: Subject,
-        candidates: Sequence[RunningPod],
+        candidates: Sequence[victims.RunningPod],
         opens: Callable[[Subject], bool],
         *,
         most: int,
@@ -208,8 +198,8 @@ class Evictions:
         True.
         """
 
-        def works(pods: PodSet) -> bool:
-            if len(pods) > most or count_violations(pods, self.allowances):
+        def works(pods: victims.PodSet) -> bool:
+            if len(pods) > most or victims.count_violations(pods, self.allowances):
                 return False
             self._spend()
             left = without(subject, [self._pods[pod.uid] for pod in pods], 1)
@@ -223,10 +213,12 @@ class Evictions:
                 ]
             if not candidates:
                 return None
-            self.is_partial = self.is_partial or largest_size(len(candidates)) < min(most, len(candidates))
-            found = cheapest_set(candidates, [*self._by_numa(subject, candidates), candidates], self.cost, works)
+            self.is_partial = self.is_partial or victims.largest_size(len(candidates)) < min(most, len(candidates))
+            found = victims.cheapest_set(
+                candidates, [*self._by_numa(subject, candidates), candidates], self.cost, works
+            )
             homes = None if found is None else self._moves(subject, found, most if chains else len(found))
-        except OutOfReplaysError:
+        except victims.OutOfReplaysError:
             return None
         if homes is None:
             return None
@@ -235,28 +227,28 @@ class Evictions:
 
     def _spend(self) -> None:
         if self.trials_left <= 0 or self.is_late():
-            raise OutOfReplaysError
+            raise victims.OutOfReplaysError
         self.trials_left -= 1
 
-    def cost(self, pods: Sequence[RunningPod]) -> Cost:
+    def cost(self, pods: Sequence[victims.RunningPod]) -> victims.Cost:
         """What an eviction of these pods costs, to compare it with others; the rules of this file have the order."""
         known = [self._pods[pod.uid] for pod in pods]
         disliked = sum(pod.owner == "Job" or pod.prefers_no_eviction for pod in known)
         cpus = sum(pod.requests_milli.get("cpu", 0) for pod in known)
         priorities = sorted((pod.priority for pod in known), reverse=True)
         ages = sum(-(pod.started_at or 0) for pod in known)
-        return Cost(
+        return victims.Cost(
             violations=0,
             size=len(pods),
             importance=((disliked, 0), *((priority, 0) for priority in priorities), (cpus, ages)),
             uids=tuple(sorted(pod.uid for pod in pods)),
         )
 
-    def _running_pod(self, pod: NodePod) -> RunningPod:
+    def _running_pod(self, pod: NodePod) -> victims.RunningPod:
         known = self._running.get(pod.uid)
         if known is None:
             namespace = pod.workload.namespace
-            known = self._running[pod.uid] = RunningPod(
+            known = self._running[pod.uid] = victims.RunningPod(
                 uid=pod.uid,
                 priority=pod.priority,
                 started_at=pod.started_at,
@@ -287,7 +279,7 @@ class Evictions:
         key = shape.pod.shape, node_class
         if key not in self._passing:
             if self.is_late():
-                raise OutOfReplaysError
+                raise victims.OutOfReplaysError
             judgement = self._judge(shape, node_class)
             self._passing[key] = None if judgement.refusal is not None else judgement.merit or 0
         return self._passing[key]
@@ -305,7 +297,7 @@ class Evictions:
         after._candidates = {n: c for n, c in self._candidates.items() if n not in changed}  # noqa: SLF001
         return after
 
-    def _moves(self, subject: Subject, pods: PodSet, most: int) -> _Homes | None:
+    def _moves(self, subject: Subject, pods: victims.PodSet, most: int) -> _Homes | None:
         """A place for each of these pods, with at most *most* moves; None if none were found. May raise."""
         key = frozenset(pod.uid for pod in pods), most
         if key not in self._homes:
@@ -326,7 +318,7 @@ class Evictions:
         for count in range(more + 1):
             for helpers in sorted(combinations(movable, count), key=self.cost):
                 chosen = [*(self._pods[running.uid] for running in helpers), *largest_first]
-                if helpers and count_violations([self._running_pod(pod) for pod in chosen], self.allowances):
+                if helpers and victims.count_violations([self._running_pod(pod) for pod in chosen], self.allowances):
                     continue
                 for order in islice(permutations(chosen), MAX_ORDERS):
                     found = self._in_turn(nodes, order, ())
@@ -374,10 +366,10 @@ class Evictions:
         return self._places[key][1]
 
     @staticmethod
-    def _by_numa(subject: Subject, pods: Sequence[RunningPod]) -> Iterator[list[RunningPod]]:
+    def _by_numa(subject: Subject, pods: Sequence[victims.RunningPod]) -> Iterator[list[victims.RunningPod]]:
         kubelet, state = subject.kubelet, subject.states[0]
         assert kubelet is not None
-        places = {pod.uid: numa_nodes_of(kubelet, state, pod.uid) for pod in pods}
+        places = {pod.uid: victims.numa_nodes_of(kubelet, state, pod.uid) for pod in pods}
         for numa in kubelet.machine.numa_ids:
             group = [pod for pod in pods if places[pod.uid] >> numa & 1]
             if group:

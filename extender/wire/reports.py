@@ -39,15 +39,7 @@ from extender.wire.machines import devices_of, kubelet_config_of, machine_of
 from extender.wire.nri_reports import NRI, NriFacts, UnknownPolicyError, nri_policy, nri_state, read_nri
 from extender.wire.parsing import NO_SWITCHES, check_switches, decoded, list_at
 from extender.wire.state_files import NOTHING_HIDDEN, observed_state
-from node_exporter.report import (
-    SCHEMA_VERSION,
-    Heartbeat,
-    NodeReport,
-    Problem,
-    ReportedKubeletConfig,
-    ReportedMachine,
-    ReportedPod,
-)
+from node_exporter import report
 
 ROOTS: Final = "pcie_roots"
 NRI_VERSION: Final = 1
@@ -84,7 +76,7 @@ _EMPTY: Final[Mapping[str, bytes]] = {
 _NRI_FIXED: Final = ("machine", "config", "config_status", "policy", "release", "grant_fields", "doubts")
 """The parts of the section `nri` from which the policy is made."""
 _READ_LATER: Final = frozenset({"machine", "kubelet"})
-_NO_MACHINE: Final = ReportedMachine(cpus=(), numa=(), num_sockets=0)
+_NO_MACHINE: Final = report.ReportedMachine(cpus=(), numa=(), num_sockets=0)
 
 
 class _Versioned(msgspec.Struct):
@@ -95,8 +87,8 @@ def _raw(name: str, names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(msgspec.defstruct(name, [(each, msgspec.Raw, msgspec.Raw()) for each in names]))
 
 
-_FIELDS: Final = {field.name: field for field in fields(NodeReport)}
-_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in get_type_hints(NodeReport).items()}
+_FIELDS: Final = {field.name: field for field in fields(report.NodeReport)}
+_DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in get_type_hints(report.NodeReport).items()}
 _SPLIT: Final = _raw("ReportFields", tuple(_FIELDS))
 _SPLIT_NRI: Final = _raw("NriFields", _NRI_FIXED)
 _VERSIONED: Final = msgspec.json.Decoder(_Versioned)
@@ -149,12 +141,14 @@ class ReportParts:
         del self._parts[NRI]
         return f"version {version!r:.40} is not known; this extender reads version {NRI_VERSION}"
 
-    def facts(self) -> NodeReport:
+    def facts(self) -> report.NodeReport:
         """The report without `machine` and `kubelet`. Raises WireError, also if its schema version is unknown."""
-        if (version := self.read("schema_version")) != SCHEMA_VERSION:
-            raise WireError("schema_version", f"{version} is unknown; this extender reads version {SCHEMA_VERSION}")
+        if (version := self.read("schema_version")) != report.SCHEMA_VERSION:
+            raise WireError(
+                "schema_version", f"{version} is unknown; this extender reads version {report.SCHEMA_VERSION}"
+            )
         values = {name: self.read(name) for name in _FIELDS if name not in _READ_LATER}
-        return NodeReport(machine=_NO_MACHINE, kubelet=None, **values)
+        return report.NodeReport(machine=_NO_MACHINE, kubelet=None, **values)
 
     def kubelet_digest(self, version: str, rules: Mapping[str, bool]) -> str:
         """SHA-256 of all that describes the kubelet, with its *version* and its *rules*."""
@@ -174,9 +168,9 @@ MAX_PODS: Final = 10_000
 FIRST_LIST_SECONDS: Final = 10.0
 """How long after its start a kubelet may lack its first list of pods. Until then podresources lists none of them,
 though they run. The list arrives within a second or two unless the API server is slow."""
-REPORT, HEARTBEAT = NodeReport, Heartbeat
+REPORT, HEARTBEAT = report.NodeReport, report.Heartbeat
 """The bodies that exporters send."""
-_HEARTBEAT: Final = msgspec.json.Decoder(Heartbeat)
+_HEARTBEAT: Final = msgspec.json.Decoder(report.Heartbeat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,8 +185,8 @@ class ReadReport:
     policy. See the rules of this file for the other fields.
     """
 
-    facts: NodeReport
-    problems: Sequence[Problem]
+    facts: report.NodeReport
+    problems: Sequence[report.Problem]
     version_from_node: str | None = None
     is_starting: bool = False
     kubelet: Kubelet | None = None
@@ -256,7 +250,7 @@ def read_report(
 def _with_kubelet(
     read: ReadReport,
     parts: ReportParts,
-    problems: list[Problem],
+    problems: list[report.Problem],
     known: Callable[[str], Kubelet | None],
     *,
     starts: bool,
@@ -289,14 +283,14 @@ def _with_kubelet(
     return read if facts.nri is None else _with_policy(read, kubelet, observed.state, problems)
 
 
-def _read_kubelet(facts: NodeReport, parts: ReportParts, problems: list[Problem]) -> Kubelet | None:
+def _read_kubelet(facts: report.NodeReport, parts: ReportParts, problems: list[report.Problem]) -> Kubelet | None:
     """The running kubelet. None if parts are missing or no kubelet runs with them.
 
     Every available part is read, so that a missing part never hides an error in another.
     """
     check_switches(facts.rules)
-    reported: ReportedMachine = parts.read("machine")
-    configured: ReportedKubeletConfig | None = parts.read("kubelet")
+    reported: report.ReportedMachine = parts.read("machine")
+    configured: report.ReportedKubeletConfig | None = parts.read("kubelet")
     version = facts.kubelet_version or ""
     machine = machine_of(reported) if reported.cpus or reported.numa else None
     config = None if configured is None else kubelet_config_of(version, configured, rules=facts.rules)
@@ -314,7 +308,7 @@ def _read_kubelet(facts: NodeReport, parts: ReportParts, problems: list[Problem]
     return None
 
 
-def _with_policy(read: ReadReport, kubelet: Kubelet, state: ManagerState, problems: list[Problem]) -> ReadReport:
+def _with_policy(read: ReadReport, kubelet: Kubelet, state: ManagerState, problems: list[report.Problem]) -> ReadReport:
     """*read* with the NRI policy and its grants; the policy is hidden if a part of that is not known."""
     if read.nri is not None:
         known = kubelet.runtime if isinstance(kubelet.runtime, NriRuntime) else None
@@ -328,8 +322,8 @@ def _with_policy(read: ReadReport, kubelet: Kubelet, state: ManagerState, proble
 
 
 def _problems(
-    facts: NodeReport, version_from_node: str | None, unknown_nri: str, left_out: list[tuple[str, str]]
-) -> list[Problem]:
+    facts: report.NodeReport, version_from_node: str | None, unknown_nri: str, left_out: list[tuple[str, str]]
+) -> list[report.Problem]:
     """The first `MAX_PROBLEMS` problems of the report, and what was left out of it. Adds to *left_out*.
 
     *unknown_nri*: why the section of the NRI policy was left out; "": it was not.
@@ -346,19 +340,19 @@ def _problems(
     return [*problems, problem(NRI, f"left out: {unknown_nri}")] if unknown_nri else problems
 
 
-def _in_doubt(pods: Sequence[ReportedPod] | None) -> list[ReportedPod] | None:
+def _in_doubt(pods: Sequence[report.ReportedPod] | None) -> list[report.ReportedPod] | None:
     """Pods of a starting kubelet: an unlisted one may still run, and is admitted again with the first list."""
     if pods is None:
         return None
     return [replace(pod, counted=None) if pod.counted is False else pod for pod in pods]
 
 
-def read_heartbeat(body: bytes) -> Heartbeat:
+def read_heartbeat(body: bytes) -> report.Heartbeat:
     """Read the body of a heartbeat. Raises WireError."""
     return decoded(_HEARTBEAT, body)
 
 
-def _check_envelope(facts: NodeReport) -> None:
+def _check_envelope(facts: report.NodeReport) -> None:
     if not _NODE_NAME.match(facts.node_name):
         raise WireError("node_name", f"{shown(facts.node_name)} is not a name that a Kubernetes node can have")
     if not 0 <= facts.sequence < 2**63:

@@ -12,27 +12,7 @@ from extender.answers.question import Asked, PastCall, QuestionKind, Questions
 from extender.api.http.problems import replies_with
 from extender.api.http.replies import JSON, json_reply
 from extender.api.questions.routes import PROBLEMS, whole_answer
-from extender.api.records.models import (
-    MAX_SHOWN,
-    AllocationsView,
-    AuditedNodeView,
-    AuditView,
-    BehaviourView,
-    BrokenDemandView,
-    CountView,
-    DecidedNode,
-    DecidedPod,
-    DecisionCall,
-    DecisionIndex,
-    DecisionSummary,
-    DemandsView,
-    DisagreementView,
-    KindView,
-    LeftOutView,
-    PodDecision,
-    ReasonCount,
-    Scored,
-)
+from extender.api.records import models
 from extender.api.service import Service
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.reasons import RefusalReason
@@ -54,7 +34,7 @@ def records_router(service: Service, questions: Questions) -> APIRouter:
         "/decisions",
         tags=["decisions"],
         summary="List the last scheduling calls",
-        **replies_with(DecisionIndex, HTTPStatus.UNPROCESSABLE_ENTITY, links=_FIRST_POD),
+        **replies_with(models.DecisionIndex, HTTPStatus.UNPROCESSABLE_ENTITY, links=_FIRST_POD),
     )
     async def list_decisions(
         limit: Annotated[int, Query(ge=1, le=500, description="Largest number of pods.")] = 50,
@@ -67,7 +47,7 @@ def records_router(service: Service, questions: Questions) -> APIRouter:
         "/pods/{uid}/decision",
         tags=["decisions"],
         summary="Explain which nodes a pod was offered",
-        **replies_with(PodDecision, *PROBLEMS),
+        **replies_with(models.PodDecision, *PROBLEMS),
     )
     async def get_decision(
         request: Request,
@@ -85,14 +65,14 @@ def records_router(service: Service, questions: Questions) -> APIRouter:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no record of a call about pod {uid[:253]!r}")
         candidate = await _candidate(calls, node, questions, request) if node else None
         shown = _summary(calls, service.clock())
-        decision = PodDecision(pod=shown.pod, calls=shown.calls, node=candidate)
+        decision = models.PodDecision(pod=shown.pod, calls=shown.calls, node=candidate)
         return json_reply(decision)
 
     @router.get(
         "/audit",
         tags=["service"],
         summary="Compare predictions with what the kubelets did",
-        **replies_with(AuditView),
+        **replies_with(models.AuditView),
     )
     async def get_audit() -> Response:
         """Counters of predictions, nodes with wrong predictions, and the last wrong predictions."""
@@ -114,7 +94,7 @@ async def _index(service: Service, limit: int, pod: str) -> bytes:
     return b'{"decisions":[' + b",".join(rendered) + b'],"forgotten":%d}' % forgotten
 
 
-async def _candidate(calls: Sequence[Call], name: str, questions: Questions, request: Request) -> DecidedNode:
+async def _candidate(calls: Sequence[Call], name: str, questions: Questions, request: Request) -> models.DecidedNode:
     """One candidate of the calls, with the verdict behind its answer.
 
     Raises:
@@ -131,11 +111,13 @@ async def _candidate(calls: Sequence[Call], name: str, questions: Questions, req
     return candidate
 
 
-def _summary(calls: Sequence[Call], now: float) -> DecisionSummary:
-    return DecisionSummary(pod=DecidedPod.filled(calls[0].pod), calls=[_call(call, now) for call in calls])
+def _summary(calls: Sequence[Call], now: float) -> models.DecisionSummary:
+    return models.DecisionSummary(
+        pod=models.DecidedPod.filled(calls[0].pod), calls=[_call(call, now) for call in calls]
+    )
 
 
-def _call(call: Call, now: float) -> DecisionCall:
+def _call(call: Call, now: float) -> models.DecisionCall:
     refused: dict[RefusalReason, list[str]] = {}
     for judgement, names in call.by_judgement().items():
         if judgement.refusal is not None:
@@ -144,7 +126,7 @@ def _call(call: Call, now: float) -> DecisionCall:
     best: list[tuple[str, int]] = []
     if call.verb == "prioritize":
         best = sorted(call.scores(), key=lambda entry: (-entry[1], entry[0]))[:MAX_EXAMPLES]
-    return DecisionCall(
+    return models.DecisionCall(
         verb="prioritize" if call.verb == "prioritize" else "filter",
         seconds_ago=round(max(0.0, now - call.at), 3),
         candidates=call.count,
@@ -156,14 +138,16 @@ def _call(call: Call, now: float) -> DecisionCall:
         if call.classes is not None
         else {Certainty.EXACT: call.count},
         reasons=[
-            ReasonCount(reason=why.text, never=why.never, nodes=len(names), examples=sorted(names)[:MAX_EXAMPLES])
+            models.ReasonCount(
+                reason=why.text, never=why.never, nodes=len(names), examples=sorted(names)[:MAX_EXAMPLES]
+            )
             for why, names in sorted(refused.items(), key=lambda item: -len(item[1]))
         ],
-        best=[Scored(node=name, score=score) for name, score in best],
+        best=[models.Scored(node=name, score=score) for name, score in best],
     )
 
 
-def _node(call: Call, calls: Sequence[Call], name: str) -> DecidedNode:
+def _node(call: Call, calls: Sequence[Call], name: str) -> models.DecidedNode:
     """The candidate *name* in *call*, the newest of *calls* that had it, without the verdict."""
     judgement = call.judgement_of(name)
     scores = {n: s for ranking in calls if ranking.verb == "prioritize" for n, s in ranking.scores()}
@@ -172,7 +156,7 @@ def _node(call: Call, calls: Sequence[Call], name: str) -> DecidedNode:
         reason = judgement.refusal.text
     elif judgement is not None and call.place not in ("", name):
         reason = f"the place of the pod in its group is on node {call.place}"
-    return DecidedNode(
+    return models.DecidedNode(
         node=name,
         passed=not reason,
         reason=reason,
@@ -182,35 +166,40 @@ def _node(call: Call, calls: Sequence[Call], name: str) -> DecidedNode:
     )
 
 
-def _audit_view(service: Service) -> AuditView:
+def _audit_view(service: Service) -> models.AuditView:
     audit, now = service.audit, service.clock()
-    refusals = islice(reversed(service.records.refusals.all(now)), MAX_SHOWN)
-    return AuditView(
-        counts=[CountView.filled(kind, count=count) for kind, count in sorted(audit.counts.items())],
+    refusals = islice(reversed(service.records.refusals.all(now)), models.MAX_SHOWN)
+    return models.AuditView(
+        counts=[models.CountView.filled(kind, count=count) for kind, count in sorted(audit.counts.items())],
         nodes=[
-            AuditedNodeView(name=name, disagreements=wrong, results=results, distrusted=audit.is_score_only(name))
+            models.AuditedNodeView(
+                name=name, disagreements=wrong, results=results, distrusted=audit.is_score_only(name)
+            )
             for name, wrong, results in audit.disagreeing_nodes()
         ],
         recent=[
-            DisagreementView.filled(
+            models.DisagreementView.filled(
                 each,
                 seconds_ago=round(now - each.at, 3),
-                kind=KindView.filled(each.kind),
+                kind=models.KindView.filled(each.kind),
                 agrees_with=None if each.agrees_with is None else list(map(str, each.agrees_with)),
             )
             for each in reversed(audit.recent)
         ],
         behaviours=[
-            BehaviourView.filled(each, **each.setting._asdict()) for each in islice(service.behaviours(), MAX_SHOWN)
+            models.BehaviourView.filled(each, **each.setting._asdict())
+            for each in islice(service.behaviours(), models.MAX_SHOWN)
         ],
-        demands=DemandsView(
+        demands=models.DemandsView(
             **{result.value: audit.demands.counts[result] for result in DemandResult},
             recent=[
-                BrokenDemandView.filled(each, seconds_ago=round(now - each.at, 3), broken=each.broken.breach)
+                models.BrokenDemandView.filled(each, seconds_ago=round(now - each.at, 3), broken=each.broken.breach)
                 for each in reversed(audit.demands.recent)
             ],
         ),
-        allocations=AllocationsView(**{name: audit.allocations[name] for name in AllocationsView.__annotations__}),
-        left_out=[LeftOutView.filled(each, seconds_left=round(each.until - now, 3)) for each in refusals],
+        allocations=models.AllocationsView(
+            **{name: audit.allocations[name] for name in models.AllocationsView.__annotations__}
+        ),
+        left_out=[models.LeftOutView.filled(each, seconds_left=round(each.until - now, 3)) for each in refusals],
         pods_in_flight=service.known.nodes.pods_in_flight,
     )
