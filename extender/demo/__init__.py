@@ -3,5 +3,5 @@
 Rules of this package
 - The nodes are data (`samples/cluster/*.yaml`). What their kubelets have allocated is computed by replay.
 - The exporter runs as on a real node, as a separate process, and reports over HTTP.
-- `samples.files` and `podresources` take the place of the kernel and the kubelet of the sample nodes.
+- `samples.files` and `exporters` take the place of the kernel and the kubelet of the sample nodes.
 """

@@ -15,8 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from extender.app import make_service
 from extender.config.settings import Settings
-from extender.demo.podresources import serve_podresources
-from extender.demo.publish import publish
+from extender.demo.exporters import publish, serve_podresources
 from extender.demo.serving import serving
 from extender.demo.story import Story, ask
 from extender.demo.table import render

@@ -14,29 +14,18 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """What kube-scheduler knows of a node. `free_milli`: allocatable minus requested, in thousandths.
-
-    `rank` is 1 for the node with the highest score of NodeResourcesFit (LeastAllocated, the default).
-    """
-
-    free_milli: Mapping[str, int]
-    rank: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One node of the table. `answer`: the node's part of /v1/what-if."""
+    """One node of the table. `free_milli`: allocatable minus requested. `answer`: the node's part of /v1/what-if."""
 
     node: SampleNode
-    totals: Totals
+    free_milli: Mapping[str, int]
     answer: Json
     score: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """The pod and its nodes, in the order of kube-scheduler's ranking by totals.
+    """The pod and its nodes, in the order of kube-scheduler's ranking by totals (LeastAllocated, the default).
 
     `left_out`: nodes that kube-scheduler does not send to an extender, because the pod does not fit by totals, or
     because a taint reserves them for pods that request their devices.
@@ -63,9 +52,8 @@ class Story:
 
 def ask(client: httpx.Client, nodes: Sequence[SampleNode], pod: Json) -> Story:
     """Call filter and prioritize as kube-scheduler does, and what-if for the reasons."""
-    totals = _totals(nodes, _requested_milli(pod))
-    candidates = sorted((n for n in nodes if n.name in totals), key=lambda n: totals[n.name].rank)
-    names = [node.name for node in candidates]
+    free = _free_totals(nodes, _requested_milli(pod))
+    names = list(free)
     args = {"Pod": pod, "Nodes": None, "NodeNames": names}
     filtered = _post(client, "/scheduler/filter", args)
     if filtered["Error"]:
@@ -73,24 +61,19 @@ def ask(client: httpx.Client, nodes: Sequence[SampleNode], pod: Json) -> Story:
     ranked = _post(client, "/scheduler/prioritize", {**args, "NodeNames": filtered["NodeNames"]})
     scores = {entry["Host"]: entry["Score"] for entry in ranked}
     answers = {each["node"]: each for each in _post(client, "/v1/what-if", {"pod": pod, "nodes": names})["nodes"]}
+    known = {node.name: node for node in nodes}
     rows = [
-        Row(
-            node=node,
-            totals=totals[node.name],
-            answer=answers[node.name],
-            score=scores.get(node.name),
-        )
-        for node in candidates
+        Row(node=known[name], free_milli=free[name], answer=answers[name], score=scores.get(name)) for name in names
     ]
-    return Story(pod=pod, rows=rows, left_out=[node for node in nodes if node.name not in totals])
+    return Story(pod=pod, rows=rows, left_out=[node for node in nodes if node.name not in free])
 
 
 def _post(client: httpx.Client, path: str, document: Json) -> Any:  # noqa: ANN401 - JSON
     return client.post(path, json=document).raise_for_status().json()
 
 
-def _totals(nodes: Sequence[SampleNode], wanted: Mapping[str, int]) -> dict[str, Totals]:
-    """Free totals and rank of the nodes on which the pod fits by totals."""
+def _free_totals(nodes: Sequence[SampleNode], wanted: Mapping[str, int]) -> dict[str, Mapping[str, int]]:
+    """Free totals of the nodes on which the pod fits by totals; the one that NodeResourcesFit likes best is first."""
     liked: dict[str, tuple[float, Mapping[str, int]]] = {}
     for node in nodes:
         allocatable, devices = node_allocatable(node.kubelet, node.state.devices), node.description.devices
@@ -100,8 +83,7 @@ def _totals(nodes: Sequence[SampleNode], wanted: Mapping[str, int]) -> dict[str,
         is_kept_for_others = bool(devices) and not devices.keys() & wanted.keys()
         if not is_kept_for_others and next(shortages(wanted, free, {}), None) is None:
             liked[node.name] = sum((free[r] - wanted[r]) / allocatable[r] for r in ("cpu", "memory")), free
-    best_first = sorted(liked, key=lambda name: -liked[name][0])
-    return {name: Totals(free_milli=liked[name][1], rank=rank) for rank, name in enumerate(best_first, start=1)}
+    return {name: liked[name][1] for name in sorted(liked, key=lambda name: -liked[name][0])}
 
 
 def _requested_milli(pod: Json) -> Mapping[str, int]:

@@ -17,10 +17,10 @@ def render(story: Story, width: int) -> RenderableType:
     table.add_column("free in total", width=14)
     table.add_column("the kubelet would say", ratio=1)
     table.add_column("our answer", width=11)
-    for i, row in enumerate(story.rows):
-        if i:
+    for rank, row in enumerate(story.rows, start=1):
+        if rank > 1:
             table.add_row()
-        table.add_row(_node(row), _totals(row, story), _kubelet(row), _answer(row))
+        table.add_row(_node(row), _totals(row, rank), _kubelet(row), _answer(row))
     return Group(_title(story), table, _moral(story))
 
 
@@ -45,12 +45,10 @@ def _node(row: Row) -> Text:
     )
 
 
-def _totals(row: Row, story: Story) -> Text:
-    free = row.totals.free_milli
-    text = Text(f"{free['cpu'] // 1000} CPUs\n{free['memory'] // 1000 >> 30} GiB")
-    if row is story.choice_by_totals:
-        return text + Text("\n★ rank 1", "bold yellow")
-    return text + Text(f"\n  rank {row.totals.rank}", "dim")
+def _totals(row: Row, rank: int) -> Text:
+    """What is free in all; rank 1 is the choice of kube-scheduler alone."""
+    mark = Text("\n★ rank 1", "bold yellow") if rank == 1 else Text(f"\n  rank {rank}", "dim")
+    return Text(f"{row.free_milli['cpu'] // 1000} CPUs\n{row.free_milli['memory'] // 1000 >> 30} GiB") + mark
 
 
 def _kubelet(row: Row) -> Text:

@@ -11,8 +11,7 @@ import pytest
 from extender.api.service import Service
 from extender.app import make_service
 from extender.config.settings import Settings
-from extender.demo.podresources import serve_podresources
-from extender.demo.publish import PublishError, publish
+from extender.demo.exporters import PublishError, publish, serve_podresources
 from extender.demo.serving import serving
 from extender.samples.files import write_node
 from extender.samples.nodes import SampleNode, Workload
