@@ -227,8 +227,10 @@ def _follow(
         return Outcome(verdict=_rejected(walk, refusal), state=after, before=state)
     except KubeletPanicError as panic:
         manager = Provider.TOPOLOGY if panic.missing is None else Provider.MEMORY
-        crash = Refusal(Reason.KUBELET_PANIC, f"panic: {panic}", provider=manager, resource=panic.missing)
-        crash.alternatives = tuple(f"panic: {message}" for message in panic.alternatives)
+        others = tuple(f"panic: {message}" for message in panic.alternatives)
+        crash = Refusal(
+            Reason.KUBELET_PANIC, f"panic: {panic}", provider=manager, resource=panic.missing, alternatives=others
+        )
         return Outcome(verdict=_rejected(walk, crash), state=state, before=state)
     return _created(walk, state)
 
@@ -237,17 +239,11 @@ def _rejected(walk: Walk, refusal: Refusal) -> Rejected:
     lacks_page_size = refusal.reason is Reason.KUBELET_PANIC and refusal.resource is not None
     never = lacks_page_size or can_never_fit(walk.kubelet, walk.state.devices, walk.pod, walk.budget)
     return Rejected(
-        reason=refusal.reason,
-        message=refusal.message,
-        provider=refusal.provider,
         container=walk.container,
-        resource=refusal.resource,
-        wanted=refusal.wanted,
-        had=refusal.had,
         when=When.NEVER if never else When.NOW,
         certainty=walk.kubelet.certainty,
         caveats=walk.kubelet.caveats,
-        alternatives=refusal.alternatives,
+        **vars(refusal),
     )
 
 

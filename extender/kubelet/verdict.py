@@ -8,7 +8,7 @@ Mirrors: kubelet `cm/admission/errors.go` (GetPodAdmitResult) and the error type
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -133,28 +133,21 @@ class Rejected:
 Verdict = Admitted | Rejected
 
 
+@dataclass(eq=False)
 class Refusal(Exception):  # noqa: N818 - not a fault: unwinds the managers, becomes a verdict in admission
-    """A refusal by a manager inside the replay."""
+    """A refusal by a manager inside the replay. The fields are those of `Rejected`."""
 
-    def __init__(
-        self,
-        reason: Reason,
-        message: str,
-        *,
-        provider: Provider,
-        resource: str | None = None,
-        wanted: int | None = None,
-        had: int | None = None,
-        alternatives: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
-        self.provider = provider
-        self.resource = resource
-        self.wanted = wanted
-        self.had = had
-        self.alternatives = alternatives
+    reason: Reason
+    message: str
+    _: KW_ONLY
+    provider: Provider
+    resource: str | None = None
+    wanted: int | None = None
+    had: int | None = None
+    alternatives: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class HintRecord(NamedTuple):
