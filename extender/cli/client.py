@@ -122,7 +122,9 @@ def options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def _http_client(server: str, token_file: Path | None, ca_file: Path | None, timeout_seconds: float) -> httpx.Client:
-    headers = {"Authorization": f"Bearer {_token(token_file)}"} if token_file is not None else {}
+    headers = {}
+    if token_file is not None:
+        headers["Authorization"] = f"Bearer {content(token_file, _as_typed('token_file')).decode().strip()}"
     try:
         verify = ssl.create_default_context(cafile=str(ca_file)) if ca_file is not None else True
     except OSError as error:
@@ -135,13 +137,6 @@ def _http_client(server: str, token_file: Path | None, ca_file: Path | None, tim
 
     hooks = {"request": [expect_name]} if name else {}
     return httpx.Client(base_url=server, headers=headers, timeout=timeout_seconds, verify=verify, event_hooks=hooks)
-
-
-def _token(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except OSError as error:
-        raise click.ClickException(f"{_as_typed('token_file')} {file}: {error.strerror}") from None
 
 
 def _as_typed(parameter: str) -> str:
@@ -221,7 +216,7 @@ def offline(reports: tuple[Path, ...]) -> httpx.Client:
     service = make_service(Settings(stale_after_seconds=_FOREVER, audit_window=1, loopback_scopes=EVERYTHING))
     client = httpx.Client(transport=_InProcess(make_app(service)), base_url="http://127.0.0.1")
     for file in reports:
-        body = _read(file)
+        body = content(file, "--report")
         try:
             _check(client.put(f"/v1/nodes/{orjson.loads(body)['node_name']}/report", content=body))
         except (orjson.JSONDecodeError, TypeError, KeyError):
@@ -233,11 +228,12 @@ def offline(reports: tuple[Path, ...]) -> httpx.Client:
     return client
 
 
-def _read(file: Path) -> bytes:
+def content(file: Path, option: str) -> bytes:
+    """The content of the file of an option, `-` is standard input. Raises ClickException."""
     try:
         return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
-        raise click.ClickException(f"--report {file}: {error.strerror}") from None
+        raise click.ClickException(f"{option} {file}: {error.strerror}") from None
 
 
 def _checked(line: Any) -> Any:  # noqa: ANN401 - JSON
@@ -267,7 +263,7 @@ def complete_node(context: click.Context, _parameter: click.Parameter, incomplet
     options = context.params
     try:
         if options.get("reports"):
-            names = [orjson.loads(_read(Path(file)))["node_name"] for file in options["reports"]]
+            names = [orjson.loads(content(Path(file), "--report"))["node_name"] for file in options["reports"]]
         else:
             server = options.get("server") or DEFAULT_SERVER
             with _http_client(server, options.get("token_file"), options.get("ca_file"), COMPLETE_SECONDS) as client:

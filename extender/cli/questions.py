@@ -14,7 +14,7 @@ from msgspec.inspect import Field as StructField
 from msgspec.inspect import Metadata as Described
 
 from extender.answers.capacity import CapacityRequest
-from extender.cli.client import ExtenderFault, complete_machine, complete_node, options
+from extender.cli.client import ExtenderFault, complete_machine, complete_node, content, options
 from extender.kubelet.rules import NEWEST_MINOR, OLDEST_MINOR
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
@@ -158,10 +158,7 @@ def read_manifest(file: Path, option: str) -> Json:
 
 
 def _parts(file: Path, option: str) -> list[TypedManifest]:
-    try:
-        body = sys.stdin.buffer.read(MAX_FILE_BYTES + 1) if str(file) == "-" else file.read_bytes()
-    except OSError as error:
-        raise click.ClickException(f"{option} {file}: {error.strerror}") from None
+    body = content(file, option)
     if len(body) > MAX_FILE_BYTES:
         raise click.ClickException(f"{option} {file}: larger than {MAX_FILE_BYTES >> 20} MiB")
     try:
