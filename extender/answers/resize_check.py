@@ -12,7 +12,7 @@ from extender.answers.snapshot import Snapshot
 from extender.kubelet.resize import ResizeResult
 from extender.kubelet.sets import format_list
 from extender.kubelet.verdict import Admitted, Certainty, Provider
-from extender.questions.resize_check import POLICY_REFUSES, ResizeError, resize_check, resized
+from extender.questions.resize_check import POLICY_REFUSES, resize_check, resized
 from extender.questions.what_if import NodeWhatIf, Outcome
 from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
@@ -99,10 +99,7 @@ def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> It
             raise WireError(name, "a resize cannot remove a request")
     subject, pod = find_pod(snapshot, question.pod, "pod")
     before = pod.workload.pod
-    try:
-        after = replace(pod.workload, pod=resized(before, question.container, amounts))
-    except ResizeError as error:
-        raise WireError(error.field, error.reason) from None
+    after = replace(pod.workload, pod=resized(before, question.container, amounts))
     changed = [(old, new) for old, new in zip(before.containers, after.pod.containers, strict=True) if old is not new]
     ((old, new),) = changed
     others = [other for other in snapshot.subjects(None) if other.name != subject.name]

@@ -25,13 +25,17 @@ class OutOfTimeError(BudgetError):
         super().__init__("the replay was stopped because its time limit was reached")
 
 
-class MachineError(ValueError):
-    """Facts that contradict each other. `field` is the path in the machine document."""
+class FieldError(ValueError):
+    """A document is wrong. `field`: the path of the wrong part, empty for the document as a whole; `reason`: why."""
 
-    def __init__(self, field_path: str, reason: str) -> None:
-        super().__init__(f"{field_path}: {reason}")
-        self.field: Final = field_path
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field: Final = field
         self.reason: Final = reason
+
+
+class MachineError(FieldError):
+    """Facts that contradict each other. `field` is the path in the machine document."""
 
 
 class TooLargeError(MachineError):
@@ -42,17 +46,15 @@ class UnknownVersionError(ValueError):
     """The kubelet version is not of the form `v1.33.4-suffix`, or older than 1.27."""
 
 
-class KubeletConfigError(ValueError):
+class KubeletConfigError(FieldError):
     """A configuration with which no kubelet of that version starts.
 
-    `field`: the KubeletConfiguration field to correct. The message is the kubelet's, if it has one. `alternatives`:
-    other messages that the kubelet may print, because it checks options in random order.
+    `field`: the KubeletConfiguration field to correct. The reason is the kubelet's, if it has one. `alternatives`:
+    other reasons that the kubelet may print, because it checks options in random order.
     """
 
-    def __init__(self, field_name: str, reason: str, alternatives: tuple[str, ...] = ()) -> None:
-        super().__init__(reason)
-        self.field: Final = field_name
-        self.reason: Final = reason
+    def __init__(self, field: str, reason: str, alternatives: tuple[str, ...] = ()) -> None:
+        super().__init__(field, reason)
         self.alternatives: Final = alternatives
 
 

@@ -14,6 +14,7 @@ Mirrors: validateState in kubelet `cm/cpumanager/policy_static.go` and `cm/memor
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from extender.kubelet.errors import FieldError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.sets import bits_of, format_list, iter_bits
@@ -34,13 +35,8 @@ MEMORY_FIELD: Final = "state.memory_manager_state"
 DEVICE_FIELD: Final = "state.kubelet_internal_checkpoint"
 
 
-class ObservedStateError(ValueError):
+class ObservedStateError(FieldError):
     """The state contradicts the machine, the configuration or itself. `field` is the path in the node report."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}")
-        self.field: Final = field
-        self.reason: Final = reason
 
 
 class UnknownPartError(ObservedStateError):

@@ -19,19 +19,11 @@ from extender.replay.creation import grants_of
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import add, format_milli, pod_requests, shortages
+from extender.wire.errors import WireError
 from extender.wire.workloads import PodWorkload
 
 POLICY_REFUSES: Final = "the NRI policy refuses it"
 """The start of the reason if the kubelet would carry out a resize and the NRI policy would not."""
-
-
-class ResizeError(ValueError):
-    """The pod cannot be resized like this; `field` of the question."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(reason)
-        self.field = field
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +45,7 @@ def resized(pod: Pod, container: str, amounts_milli: Mapping[str, int]) -> Pod:
     """The pod with other amounts in one container; its limits follow where they equal the requests or would be lower.
 
     Raises:
-        ResizeError: there is no such container, or it is an ordinary init container.
+        WireError: there is no such container, or it is an ordinary init container.
     """
     names = [c.name for c in pod.containers if c.kind is not ContainerKind.INIT]
     if not container and len(names) == 1:
@@ -64,7 +56,7 @@ def resized(pod: Pod, container: str, amounts_milli: Mapping[str, int]) -> Pod:
             if container
             else "the name of a container is expected"
         )
-        raise ResizeError("container", f"{wanted}: it has {', '.join(names)}")
+        raise WireError("container", f"{wanted}: it has {', '.join(names)}")
     (old,) = (c for c in pod.containers if c.name == container)
     limits = dict(old.limits_milli)
     for name, amount in amounts_milli.items():

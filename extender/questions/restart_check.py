@@ -98,7 +98,7 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
     try:
         new = replace(start(kubelet.machine, config), runtime=kubelet.runtime)
     except KubeletConfigError as error:
-        return RestartedNode(subject=subject, config=config, config_error=f"{error.field}: {error.reason}")
+        return RestartedNode(subject=subject, config=config, config_error=str(error))
     everything = pods_of(subject)
     allocatable = allocatable_after(subject, kubelet, new) if subject.around.pods is not None else {}
     pods = [pod for pod in everything if not pod.terminating]

@@ -2,23 +2,15 @@
 
 from typing import Final
 
+from extender.kubelet.errors import FieldError
 from node_exporter.report import Problem, Severity
 
 MAX_SHOWN: Final = 60
 """Characters of an input value that a message repeats. The rest is cut, so that no input can flood a log."""
 
 
-class WireError(ValueError):
-    """Malformed input.
-
-    `field` is the path in the document (`spec.containers[0].resources.limits.cpu`), empty for the document as a whole.
-    `reason` says what is wrong and what was expected.
-    """
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"{field}: {reason}" if field else reason)
-        self.field: Final = field
-        self.reason: Final = reason
+class WireError(FieldError):
+    """Malformed input. `field`: as `spec.containers[0].resources.limits.cpu`. `reason` says what was expected."""
 
     def below(self, prefix: str) -> "WireError":
         """This error for a document that has the faulty document under *prefix*."""

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from extender.kubelet.budget import Shared
+from extender.kubelet.errors import FieldError
 from extender.kubelet.sets import format_list, parse_list
 from extender.nri.affinity import KUBELET_LABELS
 from extender.nri.books import Grant
@@ -295,13 +296,8 @@ MAX_POOLS: Final = 512
 """Limit on pools, because each container is compared at every pool. The largest recorded machine has 41."""
 
 
-class UnknownPolicyError(Exception):
-    """`path`: the part of the report; `reason`: what is missing there, or why it cannot be."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path: Final = path
-        self.reason: Final = reason
+class UnknownPolicyError(FieldError):
+    """`field`: the part of the report; `reason`: what is missing there, or why it cannot be."""
 
 
 def nri_policy(facts: NriFacts) -> NriRuntime:

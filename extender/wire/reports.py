@@ -317,7 +317,7 @@ def _with_policy(read: ReadReport, kubelet: Kubelet, state: ManagerState, proble
             state = replace(state, runtime=nri_state(policy, read.nri.grants))
             return replace(read, kubelet=replace(kubelet, runtime=policy), state=state)
         except UnknownPolicyError as unknown:
-            problems.append(problem(unknown.path, f"{unknown.reason}: no verdict of the NRI policy"))
+            problems.append(problem(unknown.field, f"{unknown.reason}: no verdict of the NRI policy"))
     return replace(read, hidden=read.hidden | {Provider.RUNTIME})
 
 

@@ -329,6 +329,6 @@ def _started(profile: NodeProfile, version: str) -> Kubelet | None:
     try:
         kubelet = start(kubelet.machine, replace(kubelet.config, kubelet_version=version))
     except KubeletConfigError as error:
-        LOG.warning("profile not used profile=%s kubelet_version=%s reason=%r", profile.name, version, str(error))
+        LOG.warning("profile not used profile=%s kubelet_version=%s reason=%r", profile.name, version, error.reason)
         return None
     return borrowed(kubelet, PROFILE_CAVEAT)
