@@ -125,8 +125,9 @@ class Capacity:
 
     def _room(self, subject: Subject) -> NodeRoom:
         by_totals = self._by_totals(subject)
-        certainty, kubelet = _certainty(subject), subject.kubelet
+        certainty, kubelet = Certainty.EXACT if subject.node_class.complete else Certainty.POSSIBLE, subject.kubelet
         alignments: Mapping[Alignment, int] = {}
+        certainty = Certainty.STALE if subject.node_class.stale else certainty
         if kubelet is None or not subject.states or not self._is_known(subject):
             rest, certainty = _Rest(0, _NOT_KNOWN), Certainty.UNKNOWN
         elif by_totals.copies == 0:
@@ -174,7 +175,7 @@ class Capacity:
         chain: list[tuple[object, Alignment]] = []
         while True:
             turn = len(chain) % len(requests)
-            key = number, turn, _keys(states)
+            key = number, turn, states[0].key if len(states) == 1 else frozenset(state.key for state in states)
             rest = self._known.get(key)
             if rest is not None:
                 break
@@ -283,16 +284,6 @@ class Capacity:
             copies += 1
             used = add(used, wanted)
         return _Rest(self._max, ENOUGH)
-
-
-def _certainty(subject: Subject) -> Certainty:
-    if subject.node_class.stale:
-        return Certainty.STALE
-    return Certainty.EXACT if subject.node_class.complete else Certainty.POSSIBLE
-
-
-def _keys(states: tuple[ManagerState, ...]) -> object:
-    return states[0].key if len(states) == 1 else frozenset(state.key for state in states)
 
 
 def _first_fault(kubelet: Kubelet, before: ManagerState, verdict: Rejected, request: PodRequest) -> str:

@@ -22,6 +22,7 @@ from extender.cluster.node_class import UNKNOWN
 from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, HeldPlace, Hold, Key
 from extender.kubelet.budget import Budget
+from extender.questions.dra_rows import RowsWithDevices
 from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE
 from extender.scheduling.fit_together import Candidate, fit_together, numa_nodes_of_places, outlast_exits
@@ -72,6 +73,7 @@ class HeldRoom:
     def __init__(self, groups: Groups, service: Service) -> None:
         self._groups, self._cluster, self._totals = groups, service.known.nodes, service.known.totals
         self._judge, self._clock, self._offload = service.judging, service.clock, service.offload
+        self._around = service.surroundings
         self._known: dict[tuple[Hashable, _RoomKey], bool] = {}
         """Whether the pod of that shape takes the places; None: whether the places fit without it."""
         self._known_bytes = 0
@@ -109,11 +111,12 @@ class HeldRoom:
 
         If that takes more than `PLAN_STEPS`, they do not.
         """
-        checks = [(self.candidate(name), shapes) for name, shapes in _by_node(record.places).items()]
-        judge = self._judge.judge
+        places = [(self.candidate(name), shapes) for name, shapes in _by_node(record.places).items()]
+        judge, devices = self._judge.judge, self.devices_for(record, [each.shape for _, each in record.places])
 
         def check(budget: Budget) -> tuple[bool, bool]:
-            fits = all(fit_together(judge, shapes, each, budget) for each, shapes in checks)
+            checks = [(each, got) for each, pods in places if (got := devices.given(each.name, pods, budget))]
+            fits = len(checks) == len(places) and all(fit_together(judge, got, each, budget) for each, got in checks)
             fits = fits and not budget.is_used_up
             return fits, fits and outlast_exits(judge, checks, budget) and not budget.is_used_up
 
@@ -132,6 +135,10 @@ class HeldRoom:
             return [numa_nodes_of_places(judge, shapes, each, budget) for each, shapes in checks]
 
         return dict(zip(by_node, await self.work(find, len(checks), WorkLimits()), strict=True))
+
+    def devices_for(self, record: GroupRecord, shapes: Iterable[PodShape]) -> RowsWithDevices:
+        """What predicts the devices of the group's pods of these shapes."""
+        return RowsWithDevices.of(self._around.make_forecast, self._around, shapes, record.members, record.bound)
 
     def candidate(self, name: str) -> Candidate:
         """The node as it is now."""

@@ -145,7 +145,8 @@ class Gangs(Objector):
         if record.size < 2 or uid in record.bound or record.is_full:
             return filtered
         if answers is not None:
-            record.note(uid, Member(self._judge.entry(args.pod).shape, group.one_a_node, now, group.role))
+            shape = PodShape(args.pod) if args.pod.has_claims else self._judge.entry(args.pod).shape
+            record.note(uid, Member(shape, group.one_a_node, now, group.role))
         place = record.claims.get(uid)
         if place is not None and (not place.node_name or place.node_name in filtered.feasible):
             groups.claim(record, uid, place, now)

@@ -24,6 +24,7 @@ from extender.features.groups.held_room import PLAN_STEPS, HeldRoom, WorkLimits
 from extender.features.groups.planner import ONE_A_NODE, GangPlan, PlannedNode, PodKind, merit_of
 from extender.features.groups.record import GroupRecord, HeldPlace, HeldPlan, Key, Member
 from extender.kubelet.budget import Budget
+from extender.questions.dra_rows import asked_by
 from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.cached_judge import CachedJudge, NotReadyError
 from extender.scheduling.judgement import PodShape
@@ -168,6 +169,7 @@ class PlaceSearch:
             node = self._node(nodes, place.node_name)
             node.fixed = (*node.fixed, pods.number(_member(record, each, place)))
         plan = GangPlan(judge=self._judge.ranking.judge, kinds=pods.kinds, wanted=Counter(numbers), nodes=nodes)
+        plan.devices = self._room.devices_for(record, [each.shape for each in pods.kinds])
         rankings = {
             number: await self._ranking(record, plan.kinds[number], answers, None if number else filtered, limits.until)
             for number in range(max(numbers) + 1)
@@ -270,7 +272,7 @@ class _Numbered:
 
     def number(self, member: Member) -> int:
         """The number of the pod's kind."""
-        key = member.shape.key
+        key = asked_by(member.shape)
         if key not in self._numbers:
             self._numbers[key] = len(self.kinds)
             self.kinds.append(PodKind(member.shape, member.is_alone))

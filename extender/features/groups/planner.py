@@ -26,6 +26,8 @@ from extender.cluster.node_class import NodeClass
 from extender.kubelet.budget import UNLIMITED, Budget
 from extender.kubelet.errors import BudgetError
 from extender.kubelet.verdict import Certainty
+from extender.questions.dra import NO_DEVICES
+from extender.questions.dra_rows import RowsWithDevices
 from extender.scheduling.fit_together import TOTALS, States, admitted, judged_after
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, PodShape
@@ -98,13 +100,14 @@ class GangPlan:
     judge: BoundedJudge
     kinds: Sequence[PodKind]
     wanted: Mapping[int, int]
+    devices: RowsWithDevices = field(default_factory=RowsWithDevices)
     nodes: dict[str, PlannedNode] = field(default_factory=dict)
     places: list[tuple[str, int]] = field(default_factory=list)
     why: Counter[str] = field(default_factory=Counter)
     short: int = -1
     steps: int = 0
     _budget: Budget = UNLIMITED
-    _known: dict[tuple[int, Row], tuple[str, States]] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], tuple[str, States]] = field(default_factory=dict)
     _merits: dict[tuple[int, Row, int], int] = field(default_factory=dict)
     _requests: dict[int, Mapping[str, int]] = field(default_factory=dict)
 
@@ -228,21 +231,27 @@ class GangPlan:
         is known to admit. The pods before the last one fit.
         """
         self._budget.spend(len(row))
-        node_class = node.node_class
+        node_class, pods = node.node_class, self._with_devices(node, row)
+        if pods is None:
+            return NO_DEVICES, ()
         if node_class.kubelet is None or not node_class.states:
             return ("" if len(row) == 1 else RefusalReason.UNKNOWN.text), ()
-        if len(row) == 1 and row[0] in node.judged:
+        if len(row) == 1 and row[0] in node.judged and not pods[0].pod.claimed:
             return "", ()
         return self._replayed(node, row)
 
+    def _with_devices(self, node: PlannedNode, row: Row) -> Sequence[PodShape] | None:
+        return self.devices.given(node.name, (self.kinds[kind].shape for kind in row), self._budget)
+
     def _replayed(self, node: PlannedNode, row: Row) -> tuple[str, States]:
-        key = node.node_class.id, row
+        pods = self._with_devices(node, row) or ()
+        key = node.node_class.id, row, tuple(tuple(each.pod.claimed.items()) for each in pods)
         found = self._known.get(key)
         if found is None:
             self.steps += 1
             states = self._states(node, row[:-1])
-            is_judged = len(row) == 1 and row[0] in node.judged
-            shape = self.kinds[row[-1]].shape
+            shape = pods[-1]
+            is_judged = len(row) == 1 and row[0] in node.judged and not shape.pod.claimed
             found = RefusalReason.CHANCE.text, ()
             if states:
                 found = admitted(

@@ -66,11 +66,11 @@ def groups_router(service: Service, gangs: Gangs) -> APIRouter:
         async with service.slices.turn() as breathe:
             total, places = await _page(gangs.groups, is_wanted, _parsed(after), limit + 1, breathe)
             shown = []
-            for place in places[:limit]:
+            for _, namespace, of, source in places[:limit]:
                 await breathe()
-                if (record := gangs.groups.get(_key(place))) is not None:
+                if (record := gangs.groups.get((source, namespace, of))) is not None:
                     shown.append(group_view(record, gangs.groups, watched, now))
-        following = _text(places[limit - 1]) if len(places) > limit else None
+        following = msgspec.json.encode(places[limit - 1]).decode() if len(places) > limit else None
         return json_reply(GroupsView(enabled=True, total=total, states=states, groups=shown, next=following))
 
     @router.get(
@@ -124,20 +124,11 @@ async def _page(
     return len(places), nsmallest(count, following)
 
 
-def _key(place: Place) -> Key:
-    _, namespace, name, source = place
-    return source, namespace, name
-
-
-def _text(place: Place) -> str:
-    return msgspec.json.encode(place).decode()
-
-
 def _parsed(after: str) -> Place | None:
     """The place of the last group of the page before. None: there is none.
 
     Raises:
-        WireError: the text is not one of `_text`.
+        WireError: the text is not a `next`.
     """
     if not after:
         return None
