@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     autoscaling_nodes_per_hour: int = Field(default=30, ge=1)
     pool_labels: str = (
         "eks.amazonaws.com/nodegroup,cloud.google.com/gke-nodepool,kubernetes.azure.com/agentpool,"
-        "cluster.x-k8s.io/deployment-name"
+        "cluster.x-k8s.io/deployment-name,karpenter.sh/nodepool"
     )
     kueue: Literal["off", "dry-run", "on"] = "off"
     kueue_hold_seconds: float = Field(default=120.0, ge=1, le=3600)

@@ -22,12 +22,15 @@ def lint_autoscalers(documents: Sequence[Located]) -> Iterator[Finding]:
     """
     settings = [setting for document in documents for setting in _settings(document)]
     status = next((document for document in documents if _identity(document) == _STATUS), None)
-    is_off = all(setting.value in ("off", False) for setting in settings)
-    if status is not None and is_off and (settings or any(map(_runs_extender, documents))):
+    if not all(setting.value in ("off", False) for setting in settings):
+        return
+    if not settings and not any(map(_runs_extender, documents)):
+        return
+    if status is not None:
         yield found("cluster-autoscaler-unasked", status.near("metadata", "name"))
     karpenter = next((document for document in documents if _is_of_karpenter(document)), None)
     if karpenter is not None:
-        yield found("karpenter-unsupported", karpenter.near("kind"))
+        yield found("karpenter-unasked", karpenter.near("kind"))
 
 
 def _identity(document: Located) -> tuple[str, str, str]:

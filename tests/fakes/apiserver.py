@@ -6,9 +6,9 @@
 
 Runs an asyncio loop in a thread of its own; every method of the handle may be called from any thread. Speaks pods
 (binding, status), nodes, namespaces, configmaps, events, leases, csistoragecapacities, podtemplates,
-provisioningrequests, poddisruptionbudgets, Kueue's objects,
-noderesourcetopologies, podgroups, workloads, tokenreviews and subjectaccessreviews. Faults: `server.faults`,
-`break_streams`, `expire_streams`, `compact`, `restart`.
+provisioningrequests, nodepools, nodeclaims, poddisruptionbudgets, Kueue's objects, noderesourcetopologies, podgroups,
+workloads, tokenreviews and subjectaccessreviews. Faults: `server.faults`, `break_streams`, `expire_streams`, `compact`,
+`restart`.
 `python -m tests.fakes.apiserver [port]` serves one by itself.
 """
 
@@ -107,6 +107,8 @@ class FakeApiServer:
         self.classes = Objects(self.store, registry, resources.CLASSES)
         self.templates = Objects(self.store, registry, resources.TEMPLATES)
         self.provisioning = Objects(self.store, registry, resources.PROVISIONING)
+        self.node_pools = Objects(self.store, registry, resources.NODE_POOLS)
+        self.node_claims = Objects(self.store, registry, resources.NODE_CLAIMS)
         self.capacities = Objects(self.store, registry, resources.CAPACITIES)
         self.config_maps = Objects(self.store, registry, resources.CONFIG_MAPS)
         self.claims = Objects(self.store, registry, resources.CLAIMS)

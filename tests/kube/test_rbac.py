@@ -8,7 +8,11 @@ import yaml
 
 from extender.config.settings import Settings
 from extender.features.autoscaling import objects as autoscaling
-from extender.features.autoscaling.documents import Record, consuming, template_of
+from extender.features.autoscaling.autoscaler import Autoscaler, Wish
+from extender.features.autoscaling.cluster_autoscaler import ClusterAutoscaler
+from extender.features.autoscaling.documents import Record, template_of
+from extender.features.autoscaling.karpenter import Karpenter
+from extender.features.autoscaling.pools import KARPENTER_POOL, NodePool
 from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
@@ -60,6 +64,9 @@ ACCOUNTS = {
         ("patch", "pods"),
         *((verb, "podtemplates") for verb in ("list", "create", "patch", "delete")),
         *((verb, "autoscaling.x-k8s.io/provisioningrequests") for verb in ("list", "create", "delete")),
+        *((verb, "karpenter.sh/nodepools") for verb in ("get", "list")),
+        *((verb, "karpenter.sh/nodeclaims") for verb in ("get", "list", "create", "patch", "delete")),
+        ("patch", "nodes"),
         ("create", "events"),
     },
     kueue.ACCOUNT: {
@@ -139,21 +146,30 @@ class Token:
         return False
 
 
-def ask_for_a_node(objects: autoscaling.Objects, name: ObjectName) -> None:
-    """All that a request for nodes writes and reads, from its beginning to its end."""
-    record = Record(
-        namespace="default", name="r", pods=(name,), pools=(("pool", "big"),), nodes=1, refused_on=(), since=0
-    )
-    objects.create_template(record, template_of(record, pod("a"), ()))
-    objects.annotate(name, consuming(record))
-    objects.create_request(record)
-    assert objects.records() == [record]
-    assert list(objects.outcomes()) == [("default", "r")]
-    assert objects.pod(name) is not None
-    objects.note(record)
-    objects.delete_request(record)
-    objects.delete_template(record)
-    write_event(objects.client, name, "NoPoolFits", "why", 0.0)
+def ask_for_nodes(server: FakeApiServer, client: KubeClient, name: ObjectName) -> None:
+    """All that requests for nodes write and read, from their beginning to their end."""
+    objects = autoscaling.Objects(client)
+    karpenter = Karpenter(objects)
+    autoscalers: dict[str, Autoscaler] = {"pool": ClusterAutoscaler(objects), KARPENTER_POOL: karpenter}
+    for label, autoscaler in autoscalers.items():
+        pools = (NodePool(label, "big", "type-a"),)
+        record = Record(namespace="default", name="r", pods=(name,), pools=pools, nodes=2, refused_on=(), since=0)
+        objects.create_template(record, template_of(record, pod("a"), ()))
+        manifest = objects.pod(name)
+        assert manifest is not None
+        assert autoscaler.limited(Wish({}, {}, manifest, []), 0.0) == {}
+        autoscaler.ask(record, {name: manifest})
+        assert objects.records() == [record]
+        assert list(autoscaler.outcomes([record])) == [("default", "r")]
+        objects.note(record)
+        if autoscaler is karpenter:
+            assert karpenter.is_growing("big", set(), 0.0)
+            status = {"nodeName": "node-a", "conditions": [{"type": "Registered", "status": "True"}]}
+            server.node_claims.patch(server.node_claims.list()[0]["metadata"]["name"], {"status": status}, "")
+        autoscaler.withdraw(record, {name: manifest})
+        objects.delete_template(record)
+    assert len(server.node_claims) == 1
+    write_event(client, name, "NoPoolFits", "why", 0.0)
 
 
 def answer_a_workload(server: FakeApiServer, objects: kueue.KueueObjects) -> None:
@@ -228,9 +244,8 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     assert asyncio.run(janitor.step()) is not None
     assert server.pods.get("failed") is None
     asyncio.run(write_an_event(client))
-    ask_for_a_node(
-        autoscaling.Objects(client.acting_as(NAMESPACE, autoscaling.ACCOUNT)), ObjectName(uid, "default", "a")
-    )
+    server.node_pools.create({"metadata": {"name": "big"}, "spec": {}})
+    ask_for_nodes(server, client.acting_as(NAMESPACE, autoscaling.ACCOUNT), ObjectName(uid, "default", "a"))
     answer_a_workload(server, kueue.KueueObjects(client.acting_as(NAMESPACE, kueue.ACCOUNT)))
     asyncio.run(_make_room(server, client))
     for watch in watches:

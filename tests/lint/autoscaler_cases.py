@@ -2,7 +2,7 @@
 
 import yaml
 
-from tests.lint.building import Case, case, deployment, scheduler
+from tests.lint.building import Case, deployment, scheduler
 from tests.lint.our_cases import CONFIG_MAP, ours
 
 
@@ -19,6 +19,8 @@ def definition(group: str) -> str:
 SETTING = "NUMA_EXTENDER_AUTOSCALING"
 OFF, ON = (CONFIG_MAP.format(f"AUTOSCALING: '{mode}'") for mode in ("off", "dry-run"))
 
+NODE_POOL = "apiVersion: karpenter.sh/v1\nkind: NodePool\n"
+
 AUTOSCALERS = {
     "cluster-autoscaler-unasked": [
         Case((status(), deployment()), (status(), ours(**{SETTING: "on"}))),
@@ -26,9 +28,10 @@ AUTOSCALERS = {
         Case((status(), OFF), (status(), deployment(), ON)),
         Case((status(), deployment()), (status("team-a"), deployment())),
     ],
-    "karpenter-unsupported": [
-        case("apiVersion: karpenter.sh/v1\nkind: NodePool\n", "apiVersion: other.io/v1\nkind: NodePool\n"),
-        case(definition("karpenter.sh"), definition("autoscaling.x-k8s.io")),
-        Case(("apiVersion: karpenter.sh/v1\nkind: NodeClaim\n", ON), (ON, OFF)),
+    "karpenter-unasked": [
+        Case((NODE_POOL, deployment()), (NODE_POOL, ours(**{SETTING: "on"}))),
+        Case((definition("karpenter.sh"), OFF), (definition("autoscaling.x-k8s.io"), OFF)),
+        Case(("apiVersion: karpenter.sh/v1\nkind: NodeClaim\n", OFF), (NODE_POOL, ON)),
+        Case((NODE_POOL, deployment()), (NODE_POOL, scheduler())),
     ],
 }

@@ -11,8 +11,10 @@ from playwright.sync_api import Page, expect
 from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.serving import serving
-from extender.features.autoscaling.documents import Record, request_of, template_of
+from extender.features.autoscaling.cluster_autoscaler import request_of
+from extender.features.autoscaling.documents import Record, template_of
 from extender.features.autoscaling.feature import AutoscalingFeature
+from extender.features.autoscaling.pools import NodePool
 from extender.identity import EVERYTHING
 from extender.kube.objects import ObjectName
 from tests.reports import pod_of
@@ -26,7 +28,7 @@ def record(name: str, pods: int, ended: str = "", guarded: tuple[str, ...] = ())
         namespace="team",
         name=name,
         pods=tuple(ObjectName(f"uid-{i}", "team", f"{name}-{i}") for i in range(pods)),
-        pools=(("cloud.google.com/gke-nodepool", "big"), ("cloud.google.com/gke-nodepool", MARKUP)),
+        pools=(NodePool("cloud.google.com/gke-nodepool", "big"), NodePool("cloud.google.com/gke-nodepool", MARKUP)),
         nodes=-(-pods // 2),
         refused_on=("old-a", "old-b"),
         since=1_800_000_000,

@@ -1,14 +1,13 @@
-"""Asks Cluster Autoscaler for nodes, and keeps it from draining them while their pods fit nowhere else.
+"""Asks autoscalers for nodes, and keeps them from draining these while their pods fit nowhere else.
 
 Rules of this file
 - Only the leader acts, one step after the other. Each step begins with the objects in the API server, and each action
   may be repeated. So a process that ends between two actions leaves nothing behind that the next one does not see.
-- Order of a request: PodTemplate with the record, annotations of the pods, ProvisioningRequest. Without the annotations
-  first, Cluster Autoscaler adds nodes for the pods by itself as well. The order of its end is the reverse.
+- Order of a request: PodTemplate with the record, then what the autoscaler needs. The order of its end is the reverse.
 - A request ends when its pods are placed or gone, or after `REQUEST_SECONDS`. One whose pods were not placed in that
   time stays as a record for `REST_SECONDS`, during which nothing is asked for these pods.
-- A placed pod gets the annotation `SAFE_TO_EVICT: "false"`, unless it has one of its own. It stays as long as the nodes
-  that refused the pod would refuse it again. Only values that the record names are removed.
+- A placed pod gets the annotation of the autoscaler's guard, unless it has one of its own. It stays as long as the
+  nodes that refused the pod would refuse it again. Only values that the record names are removed.
 - Limits: `autoscaling_max_requests` at a time, `PER_NAMESPACE` of them in a namespace, and nodes an hour.
 - With `dry-run` nothing new is written: the objects are in the log and in `GET /v1/scale-ups`. What an earlier process
   has written is ended. So before the feature is switched off, it should run as `dry-run` for a minute.
@@ -25,17 +24,12 @@ from typing import Final
 import msgspec
 
 from extender.bounded import BoundedMap
-from extender.features.autoscaling.documents import (
-    CONSUME,
-    SAFE_TO_EVICT,
-    Record,
-    consuming,
-    name_for,
-    request_of,
-    template_of,
-)
+from extender.features.autoscaling.autoscaler import Autoscaler, Guard, Wish
+from extender.features.autoscaling.cluster_autoscaler import ClusterAutoscaler
+from extender.features.autoscaling.documents import Record, name_for, template_of
+from extender.features.autoscaling.karpenter import Karpenter
 from extender.features.autoscaling.objects import Objects
-from extender.features.autoscaling.pools import NodePool, Pools, Room, rooms_in
+from extender.features.autoscaling.pools import KARPENTER_POOL, Model, NodePool, Pools, Room, rooms_in
 from extender.features.autoscaling.waiting import Waiting
 from extender.kube.client import JSON
 from extender.kube.errors import KubeError
@@ -94,6 +88,9 @@ class Controller(LeaderTask):
     def __post_init__(self) -> None:
         """Nothing was read yet."""
         self._objects = Objects(self.client)
+        self._others: Mapping[str, Autoscaler] = {KARPENTER_POOL: Karpenter(self._objects)}
+        """By the label of their pools."""
+        self._cluster_autoscaler: Autoscaler = ClusterAutoscaler(self._objects)
         self._writes = self.service.settings.autoscaling == "on"
 
     async def step(self) -> None:
@@ -101,7 +98,6 @@ class Controller(LeaderTask):
         if not self.can_write():
             return
         records = await asyncio.to_thread(self._objects.records)
-        outcomes = await asyncio.to_thread(self._objects.outcomes) if records else {}
         kept = []
         for record in records:
             try:
@@ -111,8 +107,20 @@ class Controller(LeaderTask):
                 kept.append(record)
                 LOG.warning("request for nodes not updated name=%s reason=%r", record.name, str(error))
         await self._ask(kept)
+        outcomes = await self._outcomes(kept)
         proposed = [(record, "proposed", objects) for record, objects in self._proposed.values()]
         self.shown = [(each, outcomes.get((each.namespace, each.name), ""), ()) for each in kept] + proposed
+
+    def _autoscaler_of(self, pool: NodePool) -> Autoscaler:
+        return self._others.get(pool.label, self._cluster_autoscaler)
+
+    async def _outcomes(self, records: Sequence[Record]) -> Mapping[tuple[str, str], str]:
+        """What the autoscalers say of requests that have not ended."""
+        found: dict[tuple[str, str], str] = {}
+        for autoscaler in (self._cluster_autoscaler, *self._others.values()):
+            own = [each for each in records if not each.ended and self._autoscaler_of(each.pools[0]) is autoscaler]
+            found |= await asyncio.to_thread(autoscaler.outcomes, own) if own else {}
+        return found
 
     async def _follow(self, record: Record) -> Record | None:
         """One step of a request: the record after it, None once nothing of it is left."""
@@ -141,37 +149,36 @@ class Controller(LeaderTask):
             ended = PLACED if pods else GONE
         elif self.wall() >= record.since + REQUEST_SECONDS:
             ended = TIMED_OUT
+        autoscaler = self._autoscaler_of(record.pools[0])
         if not ended:
-            for pod in waiting:
-                if _annotations(pods[pod]).get(CONSUME) != record.name:
-                    await asyncio.to_thread(self._objects.annotate, pod, consuming(record))
-            await asyncio.to_thread(self._objects.create_request, record)
-            return record
-        await asyncio.to_thread(self._objects.delete_request, record)
-        for pod, manifest in pods.items():
-            if _annotations(manifest).get(CONSUME) == record.name:
-                await asyncio.to_thread(self._objects.annotate, pod, consuming(None))
+            return await self._ask_for(record, {pod: pods[pod] for pod in waiting})
+        await asyncio.to_thread(autoscaler.withdraw, record, pods)
         self.service.metrics.scale_ups.labels(ended).inc()
         LOG.info("request for nodes ended name=%s outcome=%s nodes=%d", record.name, ended, record.nodes)
         return await self._note(record, ended=ended)
 
+    async def _ask_for(self, record: Record, pods: Mapping[ObjectName, Json]) -> Record:
+        await asyncio.to_thread(self._autoscaler_of(record.pools[0]).ask, record, pods)
+        return record if record.asked else await self._note(record, asked=True)
+
     async def _guard(self, record: Record, pods: Mapping[ObjectName, JSON]) -> Sequence[str]:
         """Guard placed pods, and end guards that are not needed; returns the UIDs of guarded pods."""
+        guard = self._autoscaler_of(record.pools[0]).guard
         placed = {pod.uid: pod for pod, manifest in pods.items() if node_of(manifest)}
         needed = dict[str, None]()
         for uid, pod in placed.items():
-            own = SAFE_TO_EVICT in _annotations(pods[pod]) and uid not in record.guarded
+            own = guard.annotation in _annotations(pods[pod]) and uid not in record.guarded
             if self._writes and not own and not await self._fits_elsewhere(pods[pod], record.refused_on):
                 needed[uid] = None
         ended = [uid for uid in record.guarded if uid not in needed]
         if new := [uid for uid in needed if uid not in record.guarded]:  # the record first: see the file's rules
             record = await self._note(record, guarded=(*record.guarded, *new))
         for uid in needed:
-            if _annotations(pods[placed[uid]]).get(SAFE_TO_EVICT) != "false":
-                await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch("false"))
+            if _annotations(pods[placed[uid]]).get(guard.annotation) != guard.value:
+                await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch(guard))
         for uid in ended:
-            if uid in placed and _annotations(pods[placed[uid]]).get(SAFE_TO_EVICT) == "false":
-                await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch(None))
+            if uid in placed and _annotations(pods[placed[uid]]).get(guard.annotation) == guard.value:
+                await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch(guard, is_over=True))
         if ended:
             await self._note(record, guarded=tuple(needed))
         return tuple(needed)
@@ -186,14 +193,8 @@ class Controller(LeaderTask):
         judged = (entry.get(each.id) for each in classes)
         return any(each is not None and each.refusal is None for each in judged)
 
-    async def _note(
-        self, record: Record, *, ended: str | None = None, guarded: tuple[str, ...] | None = None
-    ) -> Record:
-        record = msgspec.structs.replace(
-            record,
-            ended=record.ended if ended is None else ended,
-            guarded=record.guarded if guarded is None else guarded,
-        )
+    async def _note(self, record: Record, **changes: object) -> Record:
+        record = msgspec.structs.replace(record, **changes)
         await asyncio.to_thread(self._objects.note, record)
         return record
 
@@ -214,11 +215,13 @@ class Controller(LeaderTask):
                 continue
             try:
                 workload = workload_from_json(each.manifest)
-                rooms = await self.service.offload(rooms_in, models, workload, self.service.judging.judge)
+                found = await self.service.offload(rooms_in, models, workload, self.service.judging.judge)
+                if (rooms := await self._limited(each, found, models, records)) is None:
+                    continue
                 if (record := self._record(each, rooms)) is None:
                     await self._tell(each, rooms)
-                elif await self._create(record, each.manifest):
-                    records.append(record)
+                elif (made := await self._create(record, each.manifest)) is not None:
+                    records.append(made)
                     opened[namespace] += 1
             except (KubeError, WireError) as error:
                 self.service.metrics.scale_ups.labels("failed").inc()
@@ -246,6 +249,25 @@ class Controller(LeaderTask):
                 group.refused_on.update(dict.fromkeys(call.names))
         return list(groups.values())
 
+    async def _limited(
+        self,
+        asked: PodsThatWait,
+        rooms: Mapping[NodePool, Room],
+        models: Mapping[NodePool, Sequence[Model]],
+        records: Sequence[Record],
+    ) -> Mapping[NodePool, Room] | None:
+        """The rooms with what the autoscalers may add now; None: one should look again later."""
+        limited: dict[NodePool, Room] = {}
+        opened = [record for record in records if not record.ended]
+        for autoscaler in (self._cluster_autoscaler, *self._others.values()):
+            own = {pool: room for pool, room in rooms.items() if self._autoscaler_of(pool) is autoscaler}
+            wish = Wish(own, models, asked.manifest, opened)
+            found = await asyncio.to_thread(autoscaler.limited, wish, self.wall()) if own else {}
+            if found is None:
+                return None
+            limited |= found
+        return limited
+
     def _record(self, asked: PodsThatWait, rooms: Mapping[NodePool, Room]) -> Record | None:
         """The request for these pods; None: no pool's empty node takes one.
 
@@ -256,38 +278,40 @@ class Controller(LeaderTask):
         most = max((min(room.copies, wanted) for room in rooms.values()), default=0)
         if not most:
             return None
+        best = sorted(pool for pool, room in rooms.items() if min(room.copies, wanted) == most)
+        autoscaler = self._autoscaler_of(best[0])
+        pools = autoscaler.together([pool for pool in best if self._autoscaler_of(pool) is autoscaler])
         return Record(
             namespace=asked.pods[0].namespace,
             name=asked.name,
             pods=tuple(asked.pods),
-            pools=tuple(sorted(pool for pool, room in rooms.items() if min(room.copies, wanted) == most)),
-            nodes=-(-wanted // most),
+            pools=tuple(pools),
+            nodes=min(-(-wanted // most), *(rooms[pool].nodes for pool in pools)),
             refused_on=tuple(asked.refused_on),
             since=int(self.wall()),
         )
 
-    async def _create(self, record: Record, manifest: Json) -> bool:
-        """Create the objects of a request, or show them in a dry run; whether they were created."""
+    async def _create(self, record: Record, manifest: Json) -> Record | None:
+        """Create the objects of a request, or show them in a dry run; None: nothing was created."""
         template = template_of(record, manifest, self.pools.hostnames(record.refused_on))
         if not self._writes:
-            self._proposed[record.name] = record, (template, request_of(record))
+            asking = await asyncio.to_thread(self._autoscaler_of(record.pools[0]).asking, record, template)
+            self._proposed[record.name] = record, (template, *asking)
             LOG.info("would ask for nodes name=%s nodes=%d pools=%s", record.name, record.nodes, record.pools)
-            return False
+            return None
         now = self.wall()
         while self._nodes_asked and self._nodes_asked[0][0] <= now - HOUR:
             self._nodes_asked.popleft()
         used = sum(nodes for _, nodes in self._nodes_asked)
         if used + record.nodes > self.service.settings.autoscaling_nodes_per_hour:
             self.service.metrics.scale_ups.labels("limited").inc()
-            return False
+            return None
         self._nodes_asked.append((now, record.nodes))
         await asyncio.to_thread(self._objects.create_template, record, template)
-        for pod in record.pods:
-            await asyncio.to_thread(self._objects.annotate, pod, consuming(record))
-        await asyncio.to_thread(self._objects.create_request, record)
+        record = await self._ask_for(record, dict.fromkeys(record.pods, manifest))
         self.service.metrics.scale_ups.labels("asked").inc()
         LOG.info("asked for nodes name=%s nodes=%d pools=%s", record.name, record.nodes, record.pools)
-        return True
+        return record
 
     async def _tell(self, asked: PodsThatWait, rooms: Mapping[NodePool, Room]) -> None:
         """Write an event on the first pod that no new node can help, if the pools are known at all."""
@@ -317,5 +341,5 @@ def _is_unschedulable(manifest: Json) -> bool:
     return is_waiting(manifest) and "Unschedulable" in reasons
 
 
-def _guard_patch(value: str | None) -> JSON:
-    return {"metadata": {"annotations": {SAFE_TO_EVICT: value}}}
+def _guard_patch(guard: Guard, *, is_over: bool = False) -> JSON:
+    return {"metadata": {"annotations": {guard.annotation: None if is_over else guard.value}}}

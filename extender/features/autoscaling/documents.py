@@ -1,16 +1,14 @@
-"""The objects that ask Cluster Autoscaler for nodes: a PodTemplate and a ProvisioningRequest.
+"""The record of a request for nodes, in a PodTemplate, which Cluster Autoscaler reads as well.
 
-Cluster Autoscaler knows totals only. It believes that the pod fits on the nodes that refused it, and that more pods fit
-on a new node than its NUMA nodes allow. So the template differs from the pod in three ways: it excludes the nodes that
+Autoscalers know totals only. They believe that the pod fits on the nodes that refused it, and that more pods fit on a
+new node than its NUMA nodes allow. So the template differs from the pod in three ways: it excludes the nodes that
 refused the pod, it names the pools whose empty node takes it, and one template pod stands for one new node.
 
 Rules of this file
 - The PodTemplate is the record. It is created first and deleted last, and an annotation of it has all that the
   controller knows (`Record`). So a process that takes over continues where the one before it ended.
 - Names follow from the pods and their shape: what is created twice is one object.
-- Both objects belong to the pods (`ownerReferences`). If all pods are deleted, the API server deletes both.
-
-Sources: cluster-autoscaler `provisioningrequest` (v1, class best-effort-atomic-scale-up), July 2026.
+- It belongs to the pods (`ownerReferences`). If all pods are deleted, the API server deletes it.
 """
 
 import hashlib
@@ -22,16 +20,10 @@ import orjson
 
 from extender.features.autoscaling.pools import HOSTNAME, NodePool
 from extender.kube.client import JSON
-from extender.kube.objects import Json, ObjectName, items, mapping, strings, text
+from extender.kube.objects import Json, ObjectName, items, mapping, strings
 
-GROUP: Final = "autoscaling.x-k8s.io"
-CLASS: Final = f"best-effort-atomic-scale-up.{GROUP}"
-CONSUME: Final = f"{GROUP}/consume-provisioning-request"
-CONSUMED_CLASS: Final = f"{GROUP}/provisioning-class-name"
-"""With these annotations on a pod, Cluster Autoscaler adds no node for it by itself."""
 LABEL: Final = "numa-extender.io/scale-up"
 RECORD: Final = "numa-extender.io/record"
-SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 MAX_EXCLUDED: Final = 5_000
 """How many nodes a template excludes: a name takes 30 bytes, and an object may have 1.5 MB."""
 _CONTAINER: Final = ("name", "image", "resources", "ports", "restartPolicy")
@@ -51,17 +43,18 @@ _SPEC: Final = (
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one request. `since`: Unix seconds of its creation. `nodes`: how many it asks for.
 
-    `refused_on`: the nodes that refused the pods. `ended`: why nothing is asked for any more; "" while it is.
-    `guarded`: UIDs of pods that got the annotation `SAFE_TO_EVICT` from the controller.
+    `refused_on`: the nodes that refused the pods. `asked`: the autoscaler has all that asks for the nodes.
+    `ended`: why nothing is asked for any more; "" while it is. `guarded`: UIDs of pods that the controller guards.
     """
 
     namespace: str
     name: str
     pods: tuple[ObjectName, ...]
-    pools: tuple[tuple[str, str], ...]
+    pools: tuple[NodePool, ...]
     nodes: int
     refused_on: tuple[str, ...]
     since: int
+    asked: bool = False
     ended: str = ""
     guarded: tuple[str, ...] = ()
 
@@ -99,40 +92,13 @@ def template_of(record: Record, manifest: Json, excluded: Sequence[str]) -> JSON
     return {
         "apiVersion": "v1",
         "kind": "PodTemplate",
-        "metadata": {**_metadata(record), **annotated(record)["metadata"]},
+        "metadata": {**metadata_of(record), **annotated(record)["metadata"]},
         "template": {"metadata": {"labels": labels}, "spec": spec},
     }
 
 
-def request_of(record: Record) -> JSON:
-    """The ProvisioningRequest."""
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "ProvisioningRequest",
-        "metadata": _metadata(record),
-        "spec": {
-            "provisioningClassName": CLASS,
-            "podSets": [{"count": record.nodes, "podTemplateRef": {"name": record.name}}],
-        },
-    }
-
-
-def consuming(record: Record | None) -> JSON:
-    """The merge patch of a pod that this request is for; None: it is for none any more."""
-    values = (None, None) if record is None else (record.name, CLASS)
-    return {"metadata": {"annotations": dict(zip((CONSUME, CONSUMED_CLASS), values, strict=True))}}
-
-
-def outcome_of(request: Json) -> str:
-    """What Cluster Autoscaler says of a ProvisioningRequest: a reason such as `CapacityIsNotFound`; "": nothing yet."""
-    conditions = {text(each, "type"): each for each in items(mapping(request, "status"), "conditions")}
-    for name in ("Failed", "Provisioned", "Accepted"):
-        if (found := conditions.get(name)) is not None:
-            return text(found, "reason")
-    return ""
-
-
-def _metadata(record: Record) -> JSON:
+def metadata_of(record: Record) -> JSON:
+    """The metadata of an object of this request that belongs to its pods."""
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid} for pod in record.pods]
     labels = {"app.kubernetes.io/managed-by": "numa-extender", LABEL: record.name}
     return {"name": record.name, "namespace": record.namespace, "labels": labels, "ownerReferences": owners}
@@ -155,7 +121,7 @@ def _node_affinity(spec: Mapping[str, Any], record: Record, excluded: Sequence[s
     key = "requiredDuringSchedulingIgnoredDuringExecution"
     own = _mapping(_mapping(spec.get("affinity")).get("nodeAffinity"))
     terms = items(_mapping(own.get(key)), "nodeSelectorTerms") or [{}]
-    more = list(_pool_rules([NodePool(*pool) for pool in record.pools]))
+    more = list(_pool_rules(record.pools))
     if excluded:
         rule = {"key": HOSTNAME, "operator": "NotIn", "values": list(excluded[:MAX_EXCLUDED])}
         more = [[*each, rule] for each in more]

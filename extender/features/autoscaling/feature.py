@@ -32,8 +32,8 @@ class ScaleUp(ReplyBody):
     nodes: Annotated[int, about("How many nodes it asks for.")]
     since: Annotated[int, about("Unix seconds.")]
     state: Annotated[str, about("`asked`, `proposed` (dry run), `placed`, `gone`, `timed_out` or `stopped`.")]
-    autoscaler: Annotated[str, about("The reason that Cluster Autoscaler gives. Empty: none yet.")]
-    guarded: Annotated[int, about("Pods that Cluster Autoscaler must not move, since they fit nowhere else.")]
+    autoscaler: Annotated[str, about("The reason or state that the autoscaler gives. Empty: none yet.")]
+    guarded: Annotated[int, about("Pods that the autoscaler must not move, since they fit nowhere else.")]
     objects: Annotated[list[dict[str, Any]], about("In a dry run: what would be created.")]
 
 
@@ -45,7 +45,7 @@ class ScaleUps(ReplyBody):
 
 
 class AutoscalingFeature(ConnectedFeature):
-    """Asks Cluster Autoscaler for nodes for pods that only the extender refuses."""
+    """Asks autoscalers for nodes for pods that only the extender refuses."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
@@ -69,7 +69,7 @@ class AutoscalingFeature(ConnectedFeature):
         """GET /v1/scale-ups."""
         router = APIRouter(prefix="/v1", tags=["scale-ups"], dependencies=[Depends(known_parameters)])
 
-        @router.get("/scale-ups", summary="Requests for nodes to Cluster Autoscaler", **replies_with(ScaleUps))
+        @router.get("/scale-ups", summary="Requests for nodes to autoscalers", **replies_with(ScaleUps))
         async def scale_ups() -> Response:
             """The requests of this process's last step. Only the leader has any."""
             shown = [] if self._controller is None else self._controller.shown
@@ -84,7 +84,7 @@ def _shown(record: Record, outcome: str, objects: list[dict[str, Any]]) -> Scale
         namespace=record.namespace,
         name=record.name,
         pods=[pod.path for pod in record.pods],
-        pools=[f"{label}={value}" for label, value in record.pools],
+        pools=[pool.text for pool in record.pools],
         nodes=record.nodes,
         since=record.since,
         state="proposed" if objects else record.ended or "asked",

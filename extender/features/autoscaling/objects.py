@@ -1,7 +1,7 @@
-"""The calls to the API server that the controller makes. They block, so they run in threads.
+"""The calls to the API server that the controller makes for any autoscaler. They block, so they run in threads.
 
-All of them count as those of the ServiceAccount `ACCOUNT`, which the extender may impersonate. RBAC: podtemplates and
-provisioningrequests `create`, `list`, `patch`, `delete`; pods `get`, `patch`; events `create`.
+All of them count as those of the ServiceAccount `ACCOUNT`, which the extender may impersonate. RBAC: podtemplates
+`create`, `list`, `patch`, `delete`; pods `get`, `patch`; events `create`.
 """
 
 import logging
@@ -11,15 +11,7 @@ from typing import Final
 
 import msgspec
 
-from extender.features.autoscaling.documents import (
-    GROUP,
-    LABEL,
-    Record,
-    annotated,
-    outcome_of,
-    record_of,
-    request_of,
-)
+from extender.features.autoscaling.documents import LABEL, Record, annotated, record_of
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError
 from extender.kube.objects import ObjectName, items, name_of
@@ -30,8 +22,7 @@ LOG: Final = logging.getLogger(__name__)
 LOG.addFilter(FewWarnings())
 ACCOUNT: Final = "numa-extender-autoscaling"
 _TEMPLATES: Final = "/api/v1"
-_REQUESTS: Final = f"/apis/{GROUP}/v1"
-_MERGE: Final = "application/merge-patch+json"
+MERGE: Final = "application/merge-patch+json"
 PAGE: Final = 500
 """Most objects that one list has. There are never as many."""
 
@@ -49,36 +40,19 @@ class Objects:
         )
         return list(_read(listed))
 
-    def outcomes(self) -> dict[tuple[str, str], str]:
-        """What Cluster Autoscaler says of each ProvisioningRequest, by namespace and name."""
-        query = {"labelSelector": LABEL, "limit": str(PAGE)}
-        listed = self.client.request("GET", path_of(_REQUESTS, "provisioningrequests"), query=query)
-        found = ((name_of(each), outcome_of(each)) for each in items(listed, "items"))
-        return {(name.namespace, name.name): outcome for name, outcome in found}
-
     def create_template(self, record: Record, template: JSON) -> None:
         """Create the PodTemplate, if it does not exist."""
-        _unless(409, self.client, "POST", path_of(_TEMPLATES, "podtemplates", namespace=record.namespace), template)
-
-    def create_request(self, record: Record) -> None:
-        """Create the ProvisioningRequest, if it does not exist."""
-        path = path_of(_REQUESTS, "provisioningrequests", namespace=record.namespace)
-        _unless(409, self.client, "POST", path, request_of(record))
-
-    def delete_request(self, record: Record) -> None:
-        """Delete the ProvisioningRequest, if it exists."""
-        path = path_of(_REQUESTS, "provisioningrequests", namespace=record.namespace, name=record.name)
-        _unless(404, self.client, "DELETE", path)
+        unless(409, self.client, "POST", path_of(_TEMPLATES, "podtemplates", namespace=record.namespace), template)
 
     def delete_template(self, record: Record) -> None:
         """Delete the PodTemplate, if it exists."""
         path = path_of(_TEMPLATES, "podtemplates", namespace=record.namespace, name=record.name)
-        _unless(404, self.client, "DELETE", path)
+        unless(404, self.client, "DELETE", path)
 
     def note(self, record: Record) -> None:
         """Write the record to its PodTemplate, if that exists."""
         path = path_of(_TEMPLATES, "podtemplates", namespace=record.namespace, name=record.name)
-        _unless(404, self.client, "PATCH", path, annotated(record))
+        unless(404, self.client, "PATCH", path, annotated(record))
 
     def pod(self, pod: ObjectName) -> JSON | None:
         """The v1.Pod; None if it is gone, or another pod has its name now."""
@@ -89,7 +63,7 @@ class Objects:
         path = path_of("/api/v1", "pods", namespace=pod.namespace, name=pod.name)
         body = {"metadata": {**patch["metadata"], "uid": pod.uid}}
         try:
-            self.client.request("PATCH", path, body=body, content_type=_MERGE)
+            self.client.request("PATCH", path, body=body, content_type=MERGE)
         except ApiError as error:
             if error.status not in (404, 409, 422):  # the UID is of another pod
                 raise
@@ -103,9 +77,9 @@ def _read(listed: JSON) -> Iterator[Record]:
             LOG.warning("PodTemplate not read name=%s reason=%r", name_of(each).path, str(error))
 
 
-def _unless(status: int, client: Requester, method: str, path: str, body: JSON | None = None) -> None:
+def unless(status: int, client: Requester, method: str, path: str, body: JSON | None = None) -> None:
     """Make a call; a reply with this status means that there is nothing to do."""
-    content_type = _MERGE if method == "PATCH" else "application/json"
+    content_type = MERGE if method == "PATCH" else "application/json"
     try:
         client.request(method, path, body=body, content_type=content_type)
     except ApiError as error:

@@ -1,6 +1,7 @@
 """Pools of nodes, and an empty node of each.
 
-A pool is the set of nodes with one value of a label of the setting `pool_labels`, such as a node group of a cloud.
+A pool is the set of nodes with one value of a label of the setting `pool_labels`, such as a node group of a cloud. The
+nodes of a NodePool of Karpenter have many instance types, so that each of them is a pool of its own.
 
 Rules of this file
 - The empty node of a pool is a node that has reported, with nothing allocated. A pool without such a node has the
@@ -23,23 +24,34 @@ from extender.kube.nodes import NodeObject
 from extender.questions.capacity import Capacity
 from extender.questions.node_context import LookUp, NodeContext, Subject, empty_node
 from extender.scheduling.judge import Judge
+from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload
 
 HOSTNAME: Final = "kubernetes.io/hostname"
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+KARPENTER_POOL: Final = "karpenter.sh/nodepool"
 MAX_POOLS: Final = 200
 """How many pools are compared."""
 MAX_COMPARED: Final = 4
 """How many nodes of a pool are compared."""
 MAX_COPIES: Final = 16
+MAX_NODES: Final = 1_000
+"""Of a pool that has no limit of its own."""
 _OF_STATE: Final = "node.kubernetes.io/"
 """Prefix of taints that say how a node is at the moment."""
 
 
 class NodePool(NamedTuple):
-    """One value of one label."""
+    """One value of one label. `instance_type`: "" except for pools of Karpenter."""
 
     label: str
     value: str
+    instance_type: str = ""
+
+    @property
+    def text(self) -> str:
+        """LABEL=VALUE, for people."""
+        return f"{self.label}={self.value}{f' ({self.instance_type})' * bool(self.instance_type)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +112,19 @@ class Pools:
 
     def kind_of(self, labels: Mapping[str, str]) -> Hashable:
         """Equal for labels with equal `models_for`."""
-        return tuple(labels.get(label) for label in self._labels), frozenset(
+        return self._pools_of(labels), frozenset(
             each.name for each in self._profiles if each.labels.items() <= labels.items()
         )
 
     def _pools_of(self, labels: Mapping[str, str]) -> tuple[NodePool, ...]:
-        return tuple(NodePool(label, labels[label]) for label in self._labels if labels.get(label))
+        found = (NodePool(label, labels[label]) for label in self._labels if labels.get(label))
+        instance_type = labels.get(INSTANCE_TYPE, "")
+        return tuple(
+            pool._replace(instance_type=instance_type) if pool.label == KARPENTER_POOL else pool for pool in found
+        )
 
     def _models_of(self, pool: NodePool) -> Sequence["Model"]:
-        profiles = (each for each in self._profiles if each.labels.get(pool.label) == pool.value)
+        profiles = (each for each in self._profiles if pool in self._pools_of(each.labels))
         return list(self._of_members(pool)) or [_model_of(each) for each in islice(profiles, 1)]
 
     def _of_members(self, pool: NodePool) -> Iterator["Model"]:
@@ -135,16 +151,26 @@ class Model(NamedTuple):
         around = replace(self.around, taints=taints, unschedulable=False)
         return empty_node(self.name, kubelet, state.devices.devices, around)
 
+    def has_labels_for(self, rules: PlacementRules) -> bool:
+        """Whether it has the labels that a pod requires of a node."""
+        labels, terms = self.around.labels or {}, rules.node_terms
+        is_meant = terms is None or any(term.matches(self.name, labels) for term in terms)
+        return is_meant and (rules.node_selector or {}).items() <= labels.items()
+
 
 def _model_of(profile: NodeProfile) -> Model:
     return Model(f"profile {profile.name}", profile.observed, NodeContext(labels=profile.labels))
 
 
 class Room(NamedTuple):
-    """How many copies of a pod an empty node takes, at most `MAX_COPIES`, and why no further one fits."""
+    """How many copies of a pod an empty node takes, at most `MAX_COPIES`, and why no further one fits.
+
+    `nodes`: how many nodes the pool may get.
+    """
 
     copies: int
     limit: str
+    nodes: int = MAX_NODES
 
 
 def rooms_in(
@@ -158,6 +184,8 @@ def rooms_in(
     capacity = Capacity([workload], judge, MAX_COPIES)
     found = {}
     for pool, alike in models.items():
+        if pool.instance_type:  # the new node is required to have the labels that the pod requires
+            alike = [model for model in alike if model.has_labels_for(workload.rules)] or alike  # noqa: PLW2901
         rooms = capacity.rooms([model.empty() for model in alike])
         found[pool] = min(Room(room.copies, room.limit.why) for room in rooms)
     return found

@@ -1,4 +1,4 @@
-// Requests for nodes to Cluster Autoscaler: for which pods, how many, in which pools, and what became of them.
+// Requests for nodes to autoscalers: for which pods, how many, in which pools, and what became of them.
 import { code } from "./adviceanswers.js";
 import { call } from "./api.js";
 import { h, tag } from "./dom.js";

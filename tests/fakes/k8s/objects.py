@@ -111,6 +111,9 @@ class Registry:
             wanted = text(options, "preconditions", "uid")
             if wanted and wanted != value["metadata"]["uid"]:
                 raise conflict(target.resource.plural, target.name, "the UID in the precondition does not match")
+            version = text(options, "preconditions", "resourceVersion")
+            if version and version != value["metadata"]["resourceVersion"]:
+                raise conflict(target.resource.plural, target.name, "the version in the precondition does not match")
             grace = options.get("gracePeriodSeconds", _DEFAULT_GRACE_SECONDS)
             living = target.resource is PODS and text(value, "spec", "nodeName")
             if living and grace and text(value, "status", "phase") not in _TERMINAL:

@@ -50,6 +50,8 @@ TEMPLATES: Final = Resource("", "v1", "podtemplates", "PodTemplate", namespaced=
 PROVISIONING: Final = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", namespaced=True
 )
+NODE_POOLS: Final = Resource("karpenter.sh", "v1", "nodepools", "NodePool", namespaced=False)
+NODE_CLAIMS: Final = Resource("karpenter.sh", "v1", "nodeclaims", "NodeClaim", namespaced=False)
 KUEUE_CHECKS: Final = Resource("kueue.x-k8s.io", "v1beta2", "admissionchecks", "AdmissionCheck", namespaced=False)
 KUEUE_FLAVORS: Final = Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False)
 KUEUE_WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload", namespaced=True)
@@ -64,6 +66,8 @@ STORED: Final = (
     KUEUE_CHECKS,
     KUEUE_FLAVORS,
     KUEUE_WORKLOADS,
+    NODE_CLAIMS,
+    NODE_POOLS,
     PROVISIONING,
     CAPACITIES,
     SLICES,

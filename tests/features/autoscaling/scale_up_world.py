@@ -9,8 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from extender.api.service import Service
+from extender.features.autoscaling.cluster_autoscaler import CONSUME, SAFE_TO_EVICT
 from extender.features.autoscaling.controller import Controller
-from extender.features.autoscaling.documents import CONSUME, SAFE_TO_EVICT
 from extender.features.autoscaling.feature import AutoscalingFeature
 from extender.features.autoscaling.waiting import Waiting
 from extender.kube.access import plain
@@ -50,10 +50,17 @@ class ScaleUpWorld:
             self.service, self.kube, lambda: True, self.pools, waiting, wall=lambda: self.clock.now + 1.8e9
         )
 
-    def node(self, sample_node: SampleNode, pool: str, taints: Sequence[JSON] = (), labels: JSON | None = None) -> None:
-        """A node of the pool, with these taints and further labels, that reports."""
+    def node(
+        self,
+        sample_node: SampleNode,
+        pool: str,
+        taints: Sequence[JSON] = (),
+        labels: JSON | None = None,
+        label: str = POOL,
+    ) -> None:
+        """A node of the pool of this label, with these taints and further labels, that reports."""
         if self.server.nodes.get(sample_node.name, "") is None:
-            own = {"kubernetes.io/hostname": sample_node.name, POOL: pool}
+            own = {"kubernetes.io/hostname": sample_node.name, label: pool}
             metadata = {"name": sample_node.name, "labels": {**own, **(labels or {})}}
             decoded = decode_node(self.server.nodes.create({"metadata": metadata, "spec": {"taints": [*taints]}}))
             assert decoded is not None

@@ -2,8 +2,8 @@
 
 import pytest
 
+from extender.features.autoscaling.cluster_autoscaler import CONSUME, SAFE_TO_EVICT
 from extender.features.autoscaling.controller import PER_NAMESPACE, REQUEST_SECONDS, REST_SECONDS
-from extender.features.autoscaling.documents import CONSUME, SAFE_TO_EVICT
 from extender.features.autoscaling.waiting import MAX_LOOKED
 from extender.kube.client import JSON
 from extender.samples.nodes import Workload

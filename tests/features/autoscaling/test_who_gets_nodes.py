@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from extender.features.autoscaling import controller
-from extender.features.autoscaling.documents import CONSUME, SAFE_TO_EVICT
+from extender.features.autoscaling.cluster_autoscaler import CONSUME, SAFE_TO_EVICT
 from extender.features.autoscaling.objects import Objects
 from extender.kube.objects import name_of
 from extender.samples.nodes import Workload
@@ -95,7 +95,7 @@ def test_of_several_pools_the_one_whose_nodes_take_most_is_named(world: ScaleUpW
     world.step()
 
     ((record, _, _),) = world.controller.shown
-    assert ([value for _, value in record.pools], record.nodes) == (["big"], 1)
+    assert ([pool.value for pool in record.pools], record.nodes) == (["big"], 1)
 
 
 def test_a_pool_whose_nodes_differ_is_not_named_if_one_kind_of_them_refuses_the_pod(world: ScaleUpWorld) -> None:
