@@ -129,9 +129,8 @@ def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> I
     unseen = blind_spots(subjects)
     restarts: list[RestartedNode] = []
     for subject in subjects:
-        config = None
-        if is_changed and subject.kubelet is not None:
-            config = _changed(subject.kubelet.config, change)
+        known = subject.kubelet if is_changed else None
+        config = None if known is None else _changed(known.config, change)
         restarts.append(restart_check(subject, config, reboot=question.reboot))
         yield from progress(len(restarts), len(subjects))
         if asked.spent() > CHECK_SHARE:

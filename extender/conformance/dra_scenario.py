@@ -1,5 +1,6 @@
 """Reads and runs scenarios of Dynamic Resource Allocation (tests/vectors/dra/README.md), and compares the answers."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from extender.conformance.agreement import Difference
 from extender.dra.cel import match, selector
-from extender.dra.cpu_driver import GROUPS, GroupRequest, driver_machine, prepare_claim
+from extender.dra.cpu_driver import GROUPS, GroupRequest, PreparedClaims
 from extender.dra.errors import CelCompileError, CelError, NotReplayedError
 from extender.dra.extended import RequestingContainer, special_claim
 from extender.dra.objects import DeviceClass, DraNode, ResourceClaim, ResourceSlice, SliceDevice
@@ -29,7 +30,7 @@ from extender.wire.dra import (
     dra_node_from_json,
     slice_from_json,
 )
-from extender.wire.errors import WireError
+from extender.wire.errors import WireError, shown
 from extender.wire.parsing import Json, integer_at, list_at, mapping, object_at, parse_whole, text_at
 
 RECORDED_WITH: Final = "1.36.2"
@@ -84,12 +85,13 @@ class CpuClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuSeries:
-    """Claims in the order in which dra-driver-cpu prepares them. `reserved`: raw bits."""
+    """Claims in the order in which dra-driver-cpu prepares them. `reserved`: raw bits. `version`: of the driver."""
 
     id: str
     machine: Machine
     grouped_by: str
     reserved: int
+    version: tuple[int, int]
     claims: Sequence[CpuClaim]
 
 
@@ -196,8 +198,16 @@ def cpu_series_from_json(value: object) -> CpuSeries:
         machine=machine,
         grouped_by=grouped_by,
         reserved=reserved,
+        version=_driver_version(text_at(line.get("driver", "0.3"), "driver")),
         claims=claims,
     )
+
+
+def _driver_version(said: str) -> tuple[int, int]:
+    found = re.match(r"v?(\d{1,4})\.(\d{1,4})", said, re.ASCII)
+    if found is None:
+        raise WireError("driver", f"{shown(said)} is no version of dra-driver-cpu, such as 0.2.0")
+    return int(found[1]), int(found[2])
 
 
 def _cpu(value: object, path: str) -> CPUFacts:
@@ -346,21 +356,20 @@ def run_cpus(series: CpuSeries) -> Answer:
     Raises:
         UnknownDeviceError: a device is no group of the machine.
     """
-    machine = driver_machine(series.machine)
-    held: list[int] = []
+    prepared = PreparedClaims(
+        series.machine, series.grouped_by, series.machine.all_cpus & ~series.reserved, series.version
+    )
     answers: list[dict[str, str]] = []
     budget = Budget(_MAX_STEPS)
     for claim in series.claims:
         if claim.ends >= 0:
-            held[claim.ends] = 0
-        free = machine.all_cpus & ~series.reserved & ~sum(held)
+            prepared.end(claim.ends)
         try:
-            prepared = prepare_claim(machine, series.grouped_by, free, claim.requests, budget)
+            given = prepared.prepare(claim.requests, budget)
         except BudgetError as error:
             return {"claims": [*answers, *({"error": f"{UNKNOWN}: {error}"} for _ in series.claims[len(answers) :])]}
-        held.append(prepared.cpus)
-        answer = {"cpus": format_list(prepared.cpus) if prepared.cpus else ""}
-        answers.append({**answer, "error": prepared.error} if prepared.error else answer)
+        answer = {"cpus": format_list(given.cpus) if given.cpus else ""}
+        answers.append({**answer, "error": given.error} if given.error else answer)
     return {"claims": answers}
 
 

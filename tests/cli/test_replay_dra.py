@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from extender.cli.replay import replay
+from extender.kubelet.sets import iter_bits, parse_list
 from tests.replay.dra.vectors import VECTORS, lines
 
 
@@ -57,9 +58,7 @@ def test_a_series_of_claims_gets_its_cpus() -> None:
 
     answer = json.loads(call("dra-cpu", document={**series, "claims": claims}).stdout)
 
-    assert answer["claims"] == [
-        {name: each[name] for name in ("cpus", "error") if name in each} for each in series["claims"]
-    ]
+    assert answer["claims"] == [_answer(each) for each in series["claims"]]
 
 
 def test_check_prints_a_table_and_the_first_differences(tmp_path: Path) -> None:
@@ -85,6 +84,7 @@ def test_check_prints_a_table_and_the_first_differences(tmp_path: Path) -> None:
         ("dra", {"resourceSlices": [{"metadata": {"name": "s"}}]}, "resourceSlices[0].spec: missing"),
         ("dra", {"nodes": {}}, "nodes: {} is not a list"),
         ("dra-cpu", {"groupBy": "core"}, "groupBy: one of numanode, socket is expected"),
+        ("dra-cpu", {"driver": "new"}, "driver: 'new' is no version of dra-driver-cpu, such as 0.2.0"),
         ("dra-cpu", {"cpus": []}, "cpus: a machine has at least one CPU"),
         ("dra-cpu", {"reserved": "x"}, "reserved: "),
         ("dra-cpu", {"claims": [{"results": [{"device": "gpu0", "count": 1}]}]}, "claims: 'gpu0' is no group"),
@@ -98,3 +98,30 @@ def test_what_cannot_be_read_is_named(policy: str, change: dict[str, Any], messa
 
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("driver", ["0.1.0", "v0.2.0"])
+def test_before_0_3_a_claim_with_cpus_that_are_not_free_is_not_refused(driver: str) -> None:
+    """dra_hooks.go of 0.1.0 and 0.2.0 adds the allocation without a look at the others. No answer is recorded."""
+
+    def cpus_of(claim: Any) -> frozenset[int]:  # noqa: ANN401
+        return frozenset(iter_bits(parse_list(claim["cpus"])))
+
+    overlap = {"error": "overlapping CPU assignment", "cpus": ""}
+    series = next(each for each in lines("dra-cpu-grouped") if overlap in [_answer(c) for c in each["claims"]])
+    number = [_answer(each) for each in series["claims"]].index(overlap)
+    first = series["claims"][: number + 1]
+    claims = [{"ends_claim": each["ends_claim"], "requests": each["results"]} for each in first]
+
+    answers = json.loads(call("dra-cpu", document={**series, "claims": claims, "driver": driver}).stdout)["claims"]
+
+    assert answers[:-1] == [_answer(each) for each in first[:-1]], "the same up to there"
+    ended = {each["ends_claim"] for each in first}
+    held = frozenset[int]().union(*(cpus_of(each) for i, each in enumerate(answers[:-1]) if i not in ended))
+    reserved = frozenset(iter_bits(parse_list(series["reserved"])))
+    assert "error" not in answers[-1]
+    assert cpus_of(answers[-1]) & (held | reserved)
+
+
+def _answer(claim: dict[str, Any]) -> dict[str, Any]:
+    return {name: claim[name] for name in ("cpus", "error") if name in claim}
