@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
@@ -35,16 +36,54 @@ def queries() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["hpa", "keda"])
 def test_scalers_get_the_missing_pods_of_their_shape(name: str, tmp_path: Path) -> None:
+    samples({queries()[name]: 2}, TWO_REPLICAS, tmp_path)
+
+
+def samples(queries: dict[str, float], series: dict[str, str], folder: Path) -> None:
+    """Fails unless each query has this one value."""
     test = {
         "interval": "1m",
-        "input_series": [{"series": series, "values": values} for series, values in TWO_REPLICAS.items()],
+        "input_series": [{"series": each, "values": values} for each, values in series.items()],
         "promql_expr_test": [
-            {"expr": queries()[name], "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": 2}]}
+            {"expr": query, "eval_time": "10m", "exp_samples": [{"labels": "{}", "value": value}]}
+            for query, value in queries.items()
         ],
     }
-    (tmp_path / "test.json").write_text(json.dumps({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}))
-    run = promtool("test", "rules", str(tmp_path / "test.json"))
+    (folder / "test.json").write_text(json.dumps({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}))
+    run = promtool("test", "rules", str(folder / "test.json"))
     assert run.returncode == 0, (run.stdout + run.stderr).decode()
+
+
+@pytest.mark.parametrize(("demand", "wanted"), [(3, 3), (20, 9)])
+def test_workers_are_those_that_the_queue_needs_and_at_most_those_that_fit(
+    demand: int, wanted: int, tmp_path: Path
+) -> None:
+    """Four run. Beside them three fit in one pool, by the lower count of two extenders, and two in another."""
+    adapter, scaled, keda = example("fits.yaml")
+    (rule,) = yaml.safe_load(adapter["data"]["config.yaml"])["externalRules"]
+    assert scaled["spec"]["metrics"][0]["external"]["metric"]["name"] == rule["name"]["as"]
+    series = {
+        'queue_length{queue="train"}': f"{demand}x30",
+        'queue_length{queue="other"}': "50x30",
+        'kube_deployment_status_replicas_ready{namespace="default",deployment="train-worker"}': "4x30",
+        'numa_extender_shape_fits{shape="train-4",pool="x",pod="a"}': "3x30",
+        'numa_extender_shape_fits{shape="train-4",pool="x",pod="b"}': "5x30",
+        'numa_extender_shape_fits{shape="train-4",pool="y",pod="a"}': "2x30",
+        'numa_extender_shape_fits{shape="solver",pool="y",pod="a"}': "9x30",
+    }
+    values = {"demand": demand, "running": 4, "fits": 5}
+    triggers = {each["name"]: each["metadata"]["query"] for each in keda["spec"]["triggers"]}
+    samples({rule["metricsQuery"]: wanted, **{triggers[name]: values[name] for name in triggers}}, series, tmp_path)
+    formula = keda["spec"]["advanced"]["scalingModifiers"]["formula"]
+    assert formula == "min(demand, running + fits)"
+    assert min(values["demand"], values["running"] + values["fits"]) == wanted
+
+
+@pytest.mark.parametrize("name", ["fits.yaml", "hpa.yaml"])
+def test_autoscalers_are_valid_for_the_api(name: str) -> None:
+    for document in example(name):
+        if not document["apiVersion"].startswith("keda.sh"):
+            kubernetes_validate.validate(document, "1.36", strict=True)
 
 
 def test_the_alert_fires_while_copies_are_missing_and_their_count_is_new(tmp_path: Path) -> None:
