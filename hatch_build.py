@@ -1,4 +1,4 @@
-"""Build hook: make the Python messages of the kubelet's podresources service from our .proto file.
+"""Build hook: make the Python messages of gRPC services from our .proto files.
 
 Runs for wheels and for editable installs; `python hatch_build.py` does the same by hand.
 """
@@ -8,10 +8,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PROTO = "node_exporter/_podresources/podresources.proto"
+PROTOS = (
+    "node_exporter/_podresources/podresources.proto",
+    "extender/features/autoscaling/_expander/expander.proto",
+)
 
 
-class PodResourcesHook(BuildHookInterface):
+class MessagesHook(BuildHookInterface):
     """Generates before anything is collected; the files are named as artifacts in pyproject.toml."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
@@ -20,12 +23,13 @@ class PodResourcesHook(BuildHookInterface):
 
 
 def generate(root: Path) -> None:
-    """Write podresources_pb2.py and its type stub next to the .proto file. Raises RuntimeError if protoc refuses it."""
+    """Write NAME_pb2.py and its type stub next to each .proto file. Raises RuntimeError if protoc refuses one."""
     from grpc_tools import protoc  # noqa: PLC0415 - a requirement of the build only
 
-    status = protoc.main(["protoc", f"-I{root}", f"--python_out={root}", f"--pyi_out={root}", str(root / PROTO)])
+    files = [str(root / proto) for proto in PROTOS]
+    status = protoc.main(["protoc", f"-I{root}", f"--python_out={root}", f"--pyi_out={root}", *files])
     if status:
-        raise RuntimeError(f"protoc failed on {PROTO} with status {status}")
+        raise RuntimeError(f"protoc failed on {', '.join(PROTOS)} with status {status}")
 
 
 if __name__ == "__main__":

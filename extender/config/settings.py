@@ -80,10 +80,8 @@ class Settings(BaseSettings):
     autoscaling_wait_seconds: float = Field(default=30.0, ge=0)
     autoscaling_max_requests: int = Field(default=10, ge=1, le=200)
     autoscaling_nodes_per_hour: int = Field(default=30, ge=1)
-    pool_labels: str = (
-        "eks.amazonaws.com/nodegroup,cloud.google.com/gke-nodepool,kubernetes.azure.com/agentpool,"
-        "cluster.x-k8s.io/deployment-name,karpenter.sh/nodepool"
-    )
+    autoscaling_expander_port: int = Field(default=0, ge=0, le=65535)
+    pool_labels: str = ""
     kueue: Literal["off", "dry-run", "on"] = "off"
     kueue_hold_seconds: float = Field(default=120.0, ge=1, le=3600)
     gangs: Literal["off", "on"] = "off"
@@ -171,8 +169,8 @@ class Settings(BaseSettings):
             )
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             raise ValueError("tls_cert_file and tls_key_file must be set together")
-        if self.tls_client_ca_file is not None and self.tls_cert_file is None:
-            raise ValueError("tls_client_ca_file needs tls_cert_file: client certificates need TLS")
+        if self.tls_cert_file is None and (self.tls_client_ca_file is not None or self.autoscaling_expander_port):
+            raise ValueError("tls_client_ca_file and autoscaling_expander_port need tls_cert_file: both need TLS")
         for subject in self.scheduler_subjects:
             if not subject.startswith(NAME_KINDS) or subject.endswith("="):
                 raise ValueError(f"scheduler_subjects: {subject!r} must begin with one of {', '.join(NAME_KINDS)}")

@@ -80,7 +80,7 @@ def test_versions_are_pinned() -> None:
 
 def test_the_extender_s_image_can_trace() -> None:
     (installed,) = re.findall(r"install --no-compile \\\n +(.*) \\\n", TEXTS["numa-extender"])
-    assert installed.startswith('"numa-extender[server,tracing] @ file://')
+    assert installed.startswith('"numa-extender[expander,server,tracing] @ file://')
 
 
 def test_the_exporter_s_image_has_what_the_exporter_imports() -> None:

@@ -11,8 +11,9 @@ from extender.api.http.replies import json_reply
 from extender.api.service import Service
 from extender.features.autoscaling.controller import Controller
 from extender.features.autoscaling.documents import Record
+from extender.features.autoscaling.expander import Expander
 from extender.features.autoscaling.objects import ACCOUNT
-from extender.features.autoscaling.pools import Pools
+from extender.features.autoscaling.pools import POOL_LABELS, Pools
 from extender.features.autoscaling.templates import TemplateNodes
 from extender.features.autoscaling.waiting import Waiting
 from extender.intake import read_profiles
@@ -51,9 +52,10 @@ class AutoscalingFeature(ConnectedFeature):
         super().__init__(service)
         settings = service.settings
         profiles = read_profiles(settings.node_profiles) if settings.node_profiles else ()
-        labels = [label.strip() for label in settings.pool_labels.split(",")]
-        self.pools: Final = Pools(list(filter(None, labels)), service.known.nodes, service.surroundings, profiles)
-        self.objectors = (TemplateNodes(service, self.pools),)
+        labels = [label.strip() for label in settings.pool_labels.split(",") if label.strip()] or POOL_LABELS
+        self.pools: Final = Pools(labels, service.known.nodes, service.surroundings, profiles)
+        self._templates: Final = TemplateNodes(service, self.pools)
+        self.objectors = (self._templates,)
         self._controller: Controller | None = None
 
     def connect(self, connection: ApiConnection) -> None:
@@ -64,6 +66,8 @@ class AutoscalingFeature(ConnectedFeature):
         self._controller = Controller(service, client, connection.leads, self.pools, waiting)
         connection.on_nodes.append(self.pools.apply)
         connection.every(STEP_SECONDS, self._controller.step)
+        if service.settings.autoscaling_expander_port:
+            connection.tasks.append(Expander(service, self.pools, self._templates).serve)
 
     def routers(self) -> Iterable[APIRouter]:
         """GET /v1/scale-ups."""

@@ -30,6 +30,13 @@ from extender.wire.workloads import PodWorkload
 HOSTNAME: Final = "kubernetes.io/hostname"
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 KARPENTER_POOL: Final = "karpenter.sh/nodepool"
+POOL_LABELS: Final = (
+    "eks.amazonaws.com/nodegroup",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "cluster.x-k8s.io/deployment-name",
+    KARPENTER_POOL,
+)
 MAX_POOLS: Final = 200
 """How many pools are compared."""
 MAX_COMPARED: Final = 4
