@@ -3,12 +3,14 @@
 Rules of this file
 - Pods that passed filter, and whose claims are not written yet, are in flight. Until bind a pod can be on each node
   that filter offered. Bind says the node.
+- kube-scheduler offers only nodes where an allocated claim can be used. If it offers others, it has deallocated the
+  claim, and the watch has not shown that yet. Then the pod is in flight as well, and nothing is certain.
 - What is written is compared with what was predicted for this node by the last call about the pod.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count as count_from
 from typing import Final, NamedTuple
 
@@ -24,6 +26,7 @@ MAX_FLIGHTS: Final = 64
 FLIGHT_SECONDS: Final = 600.0
 """How long a pod counts as in flight whose claims are never written."""
 LAST: Final = 20
+MAX_SHOWN: Final = 8
 MAX_WRONG: Final = 2
 """Filter refuses no node for a prediction while more than `MAX_WRONG` of the `LAST` ones were wrong."""
 
@@ -31,7 +34,8 @@ MAX_WRONG: Final = 2
 class Flight(NamedTuple):
     """A pod whose claims are not written yet. `nodes`: where it can be; `at`: seconds; `call`: the last one about it.
 
-    `seen`: the claims that existed then. `bound_to`: the node of its bind call; empty: there was none yet.
+    `seen`: the claims that existed then. `bound_to`: the node of its bind call; empty: there was none yet. `old`: the
+    devices of deallocated claims that the watch still showed, by name.
     """
 
     seen: Sequence[str]
@@ -39,6 +43,7 @@ class Flight(NamedTuple):
     at: float
     call: CallForecast
     bound_to: str = ""
+    old: Mapping[str, object] = {}
 
 
 class Forecasts:
@@ -56,13 +61,17 @@ class Forecasts:
         self._subjects: BoundedMap[str, int] = BoundedMap(MAX_REMEMBERED)
         self._numbers = count_from(1)
 
-    def call(self, pod: Pod, *, was_filtered: bool = False) -> CallForecast | None:
+    def call(self, pod: Pod, *, was_filtered: bool = False, offered: Sequence[str] = ()) -> CallForecast | None:
         """What is predicted for the pod; None: nothing. The pod itself is not in flight for it.
 
-        *was_filtered*: kube-scheduler has looked at what is free before it called filter.
+        *was_filtered*: kube-scheduler has looked at what is free before it called filter. *offered*: the nodes that it
+        offers.
         """
         objects = self.objects
-        asks = asks_of(pod, objects.readable, objects.templates, objects.classes, objects.rules)
+        old = objects.deallocated(pod.claims, offered)
+        asks = asks_of(
+            pod, lambda name: old.get(name) or objects.readable(name), objects.templates, objects.classes, objects.rules
+        )
         if asks is None or asks.is_empty or not self.is_complete:
             return None
         own = self._flights.get(pod.uid) if was_filtered else None
@@ -72,7 +81,7 @@ class Forecasts:
         flights = ((uid, each) for uid, each in self._flights.items() if uid != pod.uid and each.nodes)
         others += [Other(each.nodes, each.call) for _, each in flights]
         call = CallForecast(self.kept, asks, others, self._subject(pod, asks))
-        call.is_crowded = len(self._flights) == MAX_FLIGHTS
+        call.is_crowded = len(self._flights) == MAX_FLIGHTS or bool(old)
         return call
 
     def _subject(self, pod: Pod, asks: PodAsks) -> int:
@@ -92,8 +101,9 @@ class Forecasts:
     def passed(self, pod: Pod, call: CallForecast, nodes: Iterable[str]) -> None:
         """kube-scheduler may allocate devices to the pod on one of *nodes*."""
         call.finish()
-        seen = [each.name for each in call.asks.claims if self.objects.claim(each.name) is not None]
-        self._keep(pod.uid, Flight(seen, frozenset(nodes), self._clock(), call))
+        known = {each.name: claim for each in call.asks.claims if (claim := self.objects.claim(each.name)) is not None}
+        old = {name: claim.allocated for name, claim in known.items() if claim.allocated is not None}
+        self._keep(pod.uid, Flight(list(known), frozenset(nodes), self._clock(), call, old=old))
 
     def _keep(self, uid: str, flight: Flight | None) -> None:
         """The pod is in flight so from now on; None: it is not any more."""
@@ -142,7 +152,11 @@ class Forecasts:
         if asks.depends_on_node:
             ask = flight.call.asked_on(flight.bound_to) if flight.bound_to else None
             found += [self.objects.extended_claim(uid)] if ask is None or len(ask.claims) > len(asks.claims) else []
-        given = [each.allocated for each in found if each is not None and each.allocated is not None]
+        node = flight.bound_to  # the same devices can be allocated again
+        is_new = bool(node) and all(self.objects.is_allocated_for(name, node) for name in flight.old)
+        old = {} if is_new else flight.old
+        known = [(each.allocated, old.get(each.name)) for each in found if each is not None]
+        given = [devices for devices, before in known if devices is not None and devices != before]
         return given if len(given) == len(found) else None
 
     def _compare(self, flight: Flight, written: Given) -> None:
@@ -158,4 +172,5 @@ class Forecasts:
         if flight.call.is_alone and is_sure:
             self._wrong.append(not agrees)
         if not agrees and is_sure:
-            LOG.info("devices differ node=%s claims=%s", flight.bound_to, flight.seen)
+            shown = [list(map(ids_of, possible))[:MAX_SHOWN], ids_of(written)]
+            LOG.info("devices differ node=%s claims=%s predicted, allocated=%s", flight.bound_to, flight.seen, shown)

@@ -88,7 +88,7 @@ class ClaimCheck(Objector):
     async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result without nodes where devices that are allocated already break the pod's demand."""
         pod = call.args.pod
-        forecast = None if self._forecasts is None else self._forecasts.call(pod)
+        forecast = None if self._forecasts is None else self._forecasts.call(pod, offered=call.args.names)
         after = filtered
         if _concerns(pod):
             after = self._with_cpu_nodes(pod, filtered)

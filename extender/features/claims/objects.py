@@ -11,7 +11,7 @@ Rules of this file
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, takewhile
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -251,6 +251,16 @@ class ClaimObjects:
         """The claim for the extended resources of a pod; None: it is not allocated."""
         return self.claim(self._extended.get(pod_uid, ""))
 
+    def deallocated(self, names: Iterable[str], offered: Sequence[str]) -> Mapping[str, ResourceClaim]:
+        """The claims of these that are allocated, and yet a pod with them may go to all *offered* nodes.
+
+        Each as it is without the allocation. Two nodes are enough to see it: most allocations are for one.
+        """
+        known = ((name, self.readable(name)) for name in names)
+        held = ((name, claim) for name, claim in known if claim is not None and claim.allocated)
+        unusable = (each for each in held if not all(self.is_allocated_for(each[0], node) for node in offered[:2]))
+        return {name: claim._replace(allocated=None) for name, claim in unusable}
+
     def pending(self) -> dict[str, ResourceClaim]:
         """The claims that are not allocated, by NAMESPACE/NAME."""
         known = self._claims.items()
@@ -312,7 +322,6 @@ class ClaimObjects:
         if each is None:
             return
         version = self._next()
-        self._changes.append((version, each.node_name))
         if each.node_name in self._of_node:
             self._versions[each.node_name] = version
         else:
@@ -320,6 +329,7 @@ class ClaimObjects:
             self._devices.pop(each.node_name, None)
             self._node_claims.pop(each.node_name, None)
             self._roots.pop(each.node_name, None)
+        self._changes.append((version, each.node_name))
         if not each.node_name or each.exact is None or each.exact.counter_sets:
             self._everywhere = self._next()
 

@@ -60,7 +60,7 @@ class ClaimRanking(Objector):
     async def score(self, args: SchedulerArgs, answers: NodeAnswers, scores: Scores) -> Scores | None:
         """The scores in bands; see `claim_alignment`."""
         pod = args.pod
-        forecast = None if self._forecasts is None else self._forecasts.call(pod, was_filtered=True)
+        forecast = None if self._forecasts is None else self._forecasts.call(pod, was_filtered=True, offered=args.names)
         if not pod.has_claims and forecast is None:
             return None
         classes: Sequence[NodeClass] = answers.classes.tolist()

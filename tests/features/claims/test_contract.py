@@ -938,3 +938,27 @@ def test_defragment_counts_devices(tmp_path: Path) -> None:
         assert [(each["moves"], each["copies"]) for each in reply["curve"]] == [(0, 0), (1, 1)], reply
         (moved,) = reply["curve"][1]["evictions"]
         assert (moved["pod"], moved["to"]) == ("default/holder", "node-b")
+
+
+def test_a_pod_whose_claim_was_deallocated_is_in_flight_before_the_watch_shows_it(tmp_path: Path) -> None:
+    """kube-scheduler offers node-b as well, so the claim is not allocated any more. The pod gets gpu-0 there."""
+    with two_nodes(tmp_path) as (server, service, client):
+        claimed_gpu(server, "first", "second")
+        first = server.pods.create(claiming_of("first", demand="none"))
+        second = server.pods.create(claiming_of("second", demand="none"))
+        forecasts_of(service, "first", "second")
+        allocate(server, "gpu-0", name="first")
+        until_allocated(service, "first")
+
+        for pod in (first, second):
+            names = ["node-a", "node-b"]
+            assert client.filter(pod, *names)["NodeNames"] == names
+            client.call("POST", "/scheduler/prioritize", {"Pod": pod, "NodeNames": names})
+        for name, device in (("first", "gpu-0"), ("second", "gpu-1")):
+            allocate(server, device, name=name, node="node-b")
+            until_allocated(service, name, node="node-b")
+            until(partial(devices_of(service).is_allocated_for, f"default/{name}", "node-b"))
+        assert client.bind(second, "node-b") == ""
+        assert counted(service) == {"agrees": 1, "differs": 0, "not_known": 0}
+        assert client.bind(first, "node-b") == ""
+        assert counted(service) == {"agrees": 2, "differs": 0, "not_known": 0}
