@@ -31,7 +31,7 @@ from extender.api.short_way import ShortWay
 from extender.cluster.events import SettledPod
 from extender.cluster.node import NodeRecord, Restarts
 from extender.cluster.pod_tracker import Timeouts
-from extender.cluster.pods import NamespaceDemands, PodRegistry
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.features.listed import listed
@@ -46,7 +46,7 @@ from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.effects import Effects, Offload
 from extender.scheduling.filter import Filter
-from extender.scheduling.judge import BoundedJudge, make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import LateNodes
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.prioritize import Prioritize
@@ -139,8 +139,8 @@ def _make_judging(settings: Settings, nodes: NodeStore, effects: Effects, judge:
 
     ranking = None
     if judge is None and strategy not in BY_PLACEMENT:
-        ranking, strategy = cached(make_judge(strategy, settings.uncertainty), LateNodes.PASS, None), least_numa
-    return cached(judge or make_judge(strategy, settings.uncertainty), LateNodes(settings.late_nodes), ranking)
+        ranking, strategy = cached(BoundedJudge(strategy, settings.uncertainty), LateNodes.PASS, None), least_numa
+    return cached(judge or BoundedJudge(strategy, settings.uncertainty), LateNodes(settings.late_nodes), ranking)
 
 
 def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeContext) -> KnownCluster:
@@ -152,7 +152,7 @@ def _make_known(settings: Settings, nodes: NodeStore, surroundings: LateNodeCont
         running=RunningPods(),
         totals=NodeTotals(nodes, pods, surroundings, surroundings.finished),
         link=ApiServerLink(),
-        demands=NamespaceDemands(),
+        demands={},
     )
 
 
@@ -288,7 +288,7 @@ def make_questions(service: Service) -> AskedQuestions:
         ),
         records=records,
         look_up=service.surroundings,
-        demands=service.known.demands.all,
+        demands=lambda: dict(service.known.demands),  # read by other threads
         judge=service.judging.ranking.judge,
         budgets=lambda: service.known.running.budgets(),  # noqa: PLW0108 - a feature sets it later
         forecast=lambda: service.surroundings.make_forecast(),  # noqa: PLW0108 - a feature sets it later

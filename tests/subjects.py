@@ -12,7 +12,7 @@ from extender.questions.node_context import LookUp, NodeContext, Subject, Watche
 from extender.questions.node_context import subject_of as subject_with
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode
-from extender.scheduling.judge import Judge, make_judge
+from extender.scheduling.judge import BoundedJudge, Judge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.node_totals import node_allocatable
 from extender.scheduling.ranking.strategies import Weights, make_strategy
@@ -52,7 +52,7 @@ def over_after(looks: int) -> Callable[[], float]:
 
 def judge() -> Judge:
     """The judge of a service with the default settings."""
-    return make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+    return BoundedJudge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
 
 
 def subject_of(node: SampleNode, *, requested_milli: Mapping[str, int] | None = None) -> Subject:

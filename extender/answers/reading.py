@@ -14,7 +14,6 @@ from extender.answers.snapshot import Snapshot
 from extender.cluster.pods import with_default
 from extender.questions.hypothetical import build
 from extender.questions.node_context import Subject
-from extender.replay.alignment_demand import NO_DEMAND
 from extender.wire.documents import read_documents
 from extender.wire.parsing import converted
 from extender.wire.questions import HypotheticalNode, Manifest, Question
@@ -66,7 +65,7 @@ def _document(asked: Asked) -> object:
 def workload_of(asked: Asked, document: object, path: str) -> PodWorkload:
     """The workload, with the demand of its namespace. Raises WireError."""
     workload = workload_from_json(document, path)
-    return replace(workload, pod=with_default(workload.pod, asked.demands.get(workload.namespace, NO_DEMAND)))
+    return replace(workload, pod=with_default(workload.pod, asked.demands))
 
 
 def subjects_asked(

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from extender.bounded import Shares
-from extender.replay.alignment_demand import NO_DEMAND, Demand
+from extender.replay.alignment_demand import Demand
 from extender.replay.pod import Pod
 
 KEEP_SECONDS: Final = 30.0
@@ -307,31 +307,12 @@ class PodRegistry:
         self._shares[known.holds_room].change(owner, sign * weight)
 
 
-class NamespaceDemands:
-    """The demands of namespaces that have one, by name. Empty if namespaces are not watched."""
+def with_default(pod: Pod, demands: Mapping[str, Demand]) -> Pod:
+    """The pod with the demand of its namespace for the parts that its own demand leaves open.
 
-    def __init__(self) -> None:
-        self._by_name: dict[str, Demand] = {}
-
-    def set(self, namespace: str, demand: Demand) -> None:
-        """The namespace has these labels now. Values that are passed to readers are never changed afterwards."""
-        if demand != NO_DEMAND:
-            self._by_name = {**self._by_name, namespace: demand}
-        elif namespace in self._by_name:
-            self._by_name = {name: each for name, each in self._by_name.items() if name != namespace}
-
-    def all(self) -> Mapping[str, Demand]:
-        """Every namespace with a demand."""
-        return self._by_name
-
-    def complete(self, pod: Pod) -> Pod:
-        """The pod with the demands of its namespace."""
-        return with_default(pod, self._by_name.get(pod.namespace, NO_DEMAND))
-
-
-def with_default(pod: Pod, default: Demand) -> Pod:
-    """The pod with *default* for the parts that its own demand leaves open."""
-    if default == NO_DEMAND:
+    *demands*: those of namespaces that have one, by name.
+    """
+    if (default := demands.get(pod.namespace)) is None:
         return pod
     demand = pod.demand.or_default(default, [container.name for container in pod.containers])
     return pod if demand == pod.demand else replace(pod, demand=demand)

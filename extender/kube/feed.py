@@ -12,7 +12,7 @@ Rules of this file
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -29,13 +29,14 @@ from extender.cluster.events import (
     PodTerminating,
     PodUnread,
 )
-from extender.cluster.pods import NamespaceDemands, PodRegistry
+from extender.cluster.pods import PodRegistry, with_default
 from extender.cluster.store import NodeStore
 from extender.kube.changes import Batch, Change, Changed, Gone
 from extender.kube.nodes import NodeObject
 from extender.kube.pods import CREATE_ERROR, PodRecord, read_reduced
 from extender.kubelet.verdict import MANAGERS_REASONS
 from extender.questions.node_context import WatchedPod
+from extender.replay.alignment_demand import Demand
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError
 
@@ -73,7 +74,7 @@ class ClusterFeed:
         on_pods: Callable[[], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.demands = NamespaceDemands()
+        self.demands: Mapping[str, Demand] = {}
         self.on_refused: Callable[[Refused], None] = lambda _refused: None
         self.on_dropped: Callable[[str], None] = lambda _node: None
         self.pods_on: Callable[[str], Sequence[WatchedPod] | None] = lambda _node: None
@@ -145,9 +146,8 @@ class ClusterFeed:
             if pod is None:
                 events.append(PodUnread(name, watched.uid))
             else:
-                events.append(
-                    PodSeen(name, self.demands.complete(pod), started=watched.started_at is not None, ordered=False)
-                )
+                pod = with_default(pod, self.demands)
+                events.append(PodSeen(name, pod, started=watched.started_at is not None, ordered=False))
             if watched.terminating:
                 events.append(PodTerminating(name, watched.uid))
         self._cluster.apply(*events, now=self._clock())
@@ -183,7 +183,7 @@ class ClusterFeed:
         else:
             yield PodSeen(
                 node,
-                self.demands.complete(pod),
+                with_default(pod, self.demands),
                 started=record.started_at is not None,
                 ordered=ordered,
                 offered=offered,
@@ -209,7 +209,7 @@ class ClusterFeed:
         known = self._cluster.pods_of(record.node_name).ledger.find(record.kubelet_uid)
         is_ours = offered or (known is not None and known.is_ours)
         self.on_refused(
-            Refused(record.node_name, self.demands.complete(pod), reason, at=self._clock(), is_ours=is_ours)
+            Refused(record.node_name, with_default(pod, self.demands), reason, at=self._clock(), is_ours=is_ours)
         )
 
 

@@ -23,7 +23,7 @@ from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.cache import UNJUDGED, Int64s, JudgementCache, NodeAnswers, ShapeJudgements
 from extender.scheduling.effects import Effects
-from extender.scheduling.judge import BoundedJudge, follows_from_key, merits_of
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, PodShape, Trouble
 from extender.scheduling.late_projections import LateProjections
 from extender.scheduling.reasons import RefusalReason
@@ -223,11 +223,11 @@ class CachedJudge:
             judgement, of_members = entry.get(first.id), ids[each.members]
             if judgement is None:
                 continue
-            if follows_from_key(self.judge, entry.shape, first, judgement):
+            if self.judge.follows_from_key(entry.shape, first, judgement):
                 judged |= dict.fromkeys(of_members.tolist(), kinds.code(judgement))
             elif judgement.merit is not None and len(each.members) > 1:
                 still = is_unchanged[each.members]
-                merits = merits_of(self.judge, entry.shape, first, judgement, each.group, each.rows[still], budget)
+                merits = self.judge.merits_of(entry.shape, first, judgement, each.group, each.rows[still], budget)
                 code_of = {merit: kinds.code(judgement._replace(merit=merit)) for merit in set(merits or ())}
                 pairs = zip(of_members[still].tolist(), merits or (), strict=False)
                 judged |= {class_id: code_of[merit] for class_id, merit in pairs}

@@ -9,7 +9,7 @@ Rules of this file
 from dataclasses import replace
 from typing import Final
 
-from extender.cluster.pods import KnownPod
+from extender.cluster.pods import KnownPod, with_default
 from extender.kubelet.verdict import Certainty
 from extender.replay.alignment_demand import Demand
 from extender.scheduling.cache import NodeAnswers
@@ -52,7 +52,7 @@ class Filter:
         """
         if self._link.trouble:
             raise NotReadyError(self._link.trouble)
-        args = replace(args, pod=self._demands.complete(args.pod))
+        args = replace(args, pod=with_default(args.pod, self._demands))
         for objector in self._objectors:
             if objector.simulate is not None and (simulated := await objector.simulate(args)) is not None:
                 return self._result(simulated, args.pod.demand)

@@ -14,7 +14,7 @@ Rules of this file
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -52,59 +52,6 @@ _MAX_DETAIL: Final = 4_000
 Judge = Callable[[PodShape, NodeClass], Judgement]
 
 
-class BoundedJudge(Protocol):
-    """A judge whose work can be bounded. Raises nothing."""
-
-    def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
-        """The judgement; *budget* bounds its full replays, None: `budget.for_replays(MAX_OUTCOMES)`."""
-
-
-def make_judge(strategy: Strategy, policy: UncertaintyPolicy) -> BoundedJudge:
-    """A judge with this strategy and this policy."""
-    return _Judge(strategy, policy)
-
-
-def follows_from_key(judge: BoundedJudge, shape: PodShape, node_class: NodeClass, judgement: Judgement) -> bool:
-    """Whether all classes with the same kubelet, traits and key as this one get this judgement.
-
-    *shape*: the shape of a pod of which no node holds anything.
-    """
-    if not isinstance(judge, _Judge):
-        return False
-    has_its_merit = judgement.merit is None or judge.is_by_placement
-    return has_its_merit and _follows_but_for_merit(shape, node_class, judgement)
-
-
-def merits_of(
-    judge: BoundedJudge,
-    shape: PodShape,
-    node_class: NodeClass,
-    judgement: Judgement,
-    group: RowGroup | StatesGroup,
-    rows: Int64s,
-    budget: Budget,
-) -> Sequence[int] | None:
-    """The merits of *rows* of the free table, whose key is that of this class. It admits the pod with this judgement.
-
-    None: each has to be judged by itself.
-    """
-    kubelet = node_class.kubelet
-    if kubelet is None or not isinstance(judge, _Judge) or judge.is_by_placement or not isinstance(group, RowGroup):
-        return None
-    if not _follows_but_for_merit(shape, node_class, judgement):
-        return None
-    request = shape.request(kubelet.rules)
-    (one, *others) = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
-    if others or not isinstance(one.verdict, Admitted):
-        return None
-    admission = AdmissionOutcome(kubelet=kubelet, before=one.before, after=one.state, admitted=one.verdict)
-    outcome = rows_outcome(admission, group, rows)
-    if outcome is None:
-        return None
-    merits: Sequence[int] = np.broadcast_to(np.asarray(judge.strategy(outcome), np.object_), len(rows)).tolist()
-    return merits
-
-
 _WITHOUT_AMOUNTS: Final = frozenset(
     {
         RefusalReason.ALIGNMENT_NOW,
@@ -118,8 +65,8 @@ _WITHOUT_AMOUNTS: Final = frozenset(
 """Refusals whose message has no amounts."""
 
 
-class _Judge:
-    """See `make_judge`. Any thread may call it."""
+class BoundedJudge:
+    """Judges with *strategy* and *policy*; the work of a call can be bounded. Any thread may call it."""
 
     __slots__ = ("_policy", "is_by_placement", "strategy")
 
@@ -129,6 +76,7 @@ class _Judge:
         self._policy: Final = policy
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+        """The judgement; *budget* bounds its full replays, None: `budget.for_replays(MAX_OUTCOMES)`. Raises nothing."""
         try:
             refuses_faults = node_class.has_nri and self._policy.annotations is Action.REFUSE
             if refuses_faults and shape.has_annotation_faults:
@@ -217,6 +165,43 @@ class _Judge:
         if (is_refused or not node_class.complete) and policy.requires_certainty:
             return Judgement(_why_not_certain(node_class.possible), certainty, trouble=trouble)
         return admitted._replace(certainty=certainty)
+
+    def follows_from_key(self, shape: PodShape, node_class: NodeClass, judgement: Judgement) -> bool:
+        """Whether all classes with the same kubelet, traits and key as this one get this judgement.
+
+        *shape*: the shape of a pod of which no node holds anything.
+        """
+        has_its_merit = judgement.merit is None or self.is_by_placement
+        return has_its_merit and _follows_but_for_merit(shape, node_class, judgement)
+
+    def merits_of(
+        self,
+        shape: PodShape,
+        node_class: NodeClass,
+        judgement: Judgement,
+        group: RowGroup | StatesGroup,
+        rows: Int64s,
+        budget: Budget,
+    ) -> Sequence[int] | None:
+        """The merits of *rows* of the free table, whose key is that of this class. It admits the pod with *judgement*.
+
+        None: each has to be judged by itself.
+        """
+        kubelet = node_class.kubelet
+        if kubelet is None or self.is_by_placement or not isinstance(group, RowGroup):
+            return None
+        if not _follows_but_for_merit(shape, node_class, judgement):
+            return None
+        request = shape.request(kubelet.rules)
+        (one, *others) = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
+        if others or not isinstance(one.verdict, Admitted):
+            return None
+        admission = AdmissionOutcome(kubelet=kubelet, before=one.before, after=one.state, admitted=one.verdict)
+        outcome = rows_outcome(admission, group, rows)
+        if outcome is None:
+            return None
+        merits: Sequence[int] = np.broadcast_to(np.asarray(self.strategy(outcome), np.object_), len(rows)).tolist()
+        return merits
 
 
 def _why_not_certain(possible: PossibleStates) -> RefusalReason:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from extender.cluster.pods import with_default
 from extender.scheduling.records.decisions import call_about
 from extender.scheduling.scoring import MAX_SCORE, scale_of, score_of_one
 from extender.scheduling.shared import SharedParts
@@ -28,7 +29,7 @@ class Prioritize:
         Raises:
             NotReadyError: the call's time ended before all nodes were judged that must be.
         """
-        args = replace(args, pod=self._demands.complete(args.pod))
+        args = replace(args, pod=with_default(args.pod, self._demands))
         entry, now = self._judge.entry(args.pod), self._clock()
         if not self._judge.is_aligned(entry.shape):
             self._decisions.note(call_about("prioritize", args, None, now))

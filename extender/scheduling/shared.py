@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from extender.cluster.pods import NamespaceDemands, PodRegistry
+from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
+from extender.replay.alignment_demand import Demand
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge
@@ -17,14 +18,17 @@ from extender.scheduling.victims import RunningPods
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCluster:
-    """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and labels of namespaces."""
+    """What is known: of nodes, pods, pods on nodes, the nodes' totals, and the API server.
+
+    `demands`: those of namespaces that have one, by name. Empty if namespaces are not watched.
+    """
 
     nodes: NodeStore
     pods: PodRegistry
     running: RunningPods
     totals: NodeTotals
     link: ApiServerLink
-    demands: NamespaceDemands
+    demands: dict[str, Demand]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
 from extender.cluster.node import UnknownNodeError
 from extender.observability.logs import REQUEST_ID, set_up_logging
-from extender.scheduling.judge import Judge, make_judge
+from extender.scheduling.judge import BoundedJudge, Judge
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.wire.errors import WireError
 from extender.workers.frames import HEADER, Control, QuestionStart, ReplyFrame, WorkerSettings, frame
@@ -56,7 +56,7 @@ class TemplateServer:
 
     def __init__(self, control: socket.socket, settings: WorkerSettings) -> None:
         self._control, self._settings = control, settings
-        self._judge = make_judge(
+        self._judge = BoundedJudge(
             make_strategy(settings.strategy, Weights.parse(settings.resource_weights)), settings.uncertainty
         )
         self._snapshot = Snapshot()

@@ -18,7 +18,7 @@ from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Seen
 from extender.kube.nodes import WatchedSurroundings
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.scheduling.victims import DisruptionBudget
@@ -372,7 +372,7 @@ def test_a_search_that_is_out_of_time_answers_with_what_it_has(
 ) -> None:
     _report(client, sample(workloads=TWO_A_NODE), sample("node-b", workloads=FULLER))
     snapshot = Snapshot.of(list(service.known.nodes), service.surroundings)
-    judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
     asked = Asked(kind=kind, body=orjson.dumps(question), media_type="application/json")
 
     in_time, late = (

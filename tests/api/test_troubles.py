@@ -12,7 +12,9 @@ from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.budget import Budget
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.ranking.placement import least_numa
 from tests.faults.hostile_nodes import many_numa_nodes, uneven_numa_nodes
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.world.clock import Clock
@@ -53,13 +55,12 @@ def test_a_replay_that_is_too_long(client: TestClient, caplog: pytest.LogCapture
 
 
 def test_a_defect_fails_nobody_else(service: Service, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    real = service.judging.judge
+    class Broken(BoundedJudge):
+        def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
+            bad = node_class.kubelet is not None and len(node_class.kubelet.machine.numa_ids) == 3
+            return super().__call__(shape, replace(node_class, kubelet="no kubelet") if bad else node_class, budget)  # type: ignore[arg-type]
 
-    def judge(shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
-        bad = node_class.kubelet is not None and len(node_class.kubelet.machine.numa_ids) == 3
-        return real(shape, replace(node_class, kubelet="no kubelet") if bad else node_class, budget)  # type: ignore[arg-type]
-
-    broken = make_service(service.settings, clock, judge=judge)
+    broken = make_service(service.settings, clock, judge=Broken(least_numa, service.settings.uncertainty))
     with TestClient(make_app(broken), client=("127.0.0.1", 1)) as client:
         put(client, report_of(sample("good")))
         put(client, many_numa_nodes("bad", 3))

@@ -21,7 +21,7 @@ from extender.questions.node_context import NodeContext, Subject
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.node_totals import node_allocatable
 from extender.scheduling.ranking.strategies import Weights, make_strategy
@@ -70,7 +70,7 @@ def subjects_of(states: Sequence[SampleNode], nodes: int) -> list[Subject]:
 
 def _measure(subjects: Sequence[Subject], pods: Sequence[object]) -> tuple[float, int, int]:
     """Seconds, copies, replays."""
-    judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
     started = time.process_time()
     capacity = Capacity([workload_from_json(pod) for pod in pods], judge, 1000)
     reply = [

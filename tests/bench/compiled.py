@@ -28,7 +28,7 @@ from rich.table import Table
 from extender.kubelet.admission import admit
 from extender.questions.capacity import Capacity
 from extender.questions.what_if import what_if
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.wire.workloads import workload_from_json
@@ -124,7 +124,7 @@ def _replays() -> Iterator[tuple[str, float]]:
 
 def _questions() -> Iterator[tuple[str, float]]:
     subjects = subjects_of(list(itertools.islice(own_states(), NODES)), NODES)
-    judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
     for cpus in (4, 24):
         workload = workload_from_json(pod_of(cpus, "16Gi"))
         yield f"what-if, {cpus} CPUs", _shortest(lambda w=workload: what_if(w, subjects, judge)) / NODES  # type: ignore[misc]

@@ -41,7 +41,7 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.free_amounts import FreeAmounts
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import alike, judge_all
@@ -144,7 +144,7 @@ def _measured(kind: Type, states: Sequence[PossibleStates], *, profiled: bool) -
     for each in itertools.chain.from_iterable(possible.states for possible in states):
         FreeAmounts.of(kubelet, each)
     tally.amounts = time.process_time() - began
-    judge = make_judge(make_strategy(STRATEGIES[0], Weights({})), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy(STRATEGIES[0], Weights({})), UncertaintyPolicy())
     profile = cProfile.Profile()
     for number in range(SHAPES):
         pod = replace(pod_from_json(random_pod(kind, f"new-{number}", random)), uid=SHAPE_UID)
@@ -171,7 +171,7 @@ def _judgements(
     for members, _, _ in alike(table.free, shape, np.array([each.place for each in classes])):
         first = classes[members[0]]
         judgement = judge(shape, first)
-        if follows_from_key(judge, shape, first, judgement):
+        if judge.follows_from_key(shape, first, judgement):
             judgements |= dict.fromkeys([classes[i].id for i in members.tolist()], judgement)
     rest = [each for each in classes if each.id not in judgements]
     return judgements | judge_all(judge, shape, rest).judgements

@@ -24,7 +24,7 @@ from extender.features.preemption.plan import (
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
@@ -99,7 +99,7 @@ def _protected(node: CandidateNode) -> CandidateNode:
 def _measured(case: Case) -> list[str]:
     candidates, proposals = case
     shape = PodShape(pod_from_json(pod_of(WANTED_CPUS, "8Gi")))
-    budget = ReplayBudget(make_judge(least_numa, UncertaintyPolicy()), shape)
+    budget = ReplayBudget(BoundedJudge(least_numa, UncertaintyPolicy()), shape)
     started = time.process_time()
     answers = plan_preemption(Preemptor(shape=shape, priority=10), proposals, candidates, budget)
     millis = (time.process_time() - started) * 1000
@@ -120,7 +120,7 @@ def _strategies() -> Table:
         node = _node(seed, range(1, 16))
         held.append(classes.hold(node.kubelet, PossibleStates((node.state,)), frozenset(), stale=False))
     for name in STRATEGIES:
-        judge = make_judge(make_strategy(name, Weights({})), UncertaintyPolicy())
+        judge = BoundedJudge(make_strategy(name, Weights({})), UncertaintyPolicy())
         times = []
         for cpus in range(2, 12):
             shape = PodShape(pod_from_json(pod_of(cpus, "4Gi")))

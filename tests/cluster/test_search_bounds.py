@@ -31,7 +31,7 @@ from extender.kubelet.verdict import Admitted
 from extender.replay.creation import grants_of, init_phases
 from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.wire.nri_reports import MAX_GRANTS
@@ -180,7 +180,7 @@ def test_a_bounded_search_never_admits_what_some_order_refuses(seed: int, steps:
     ends = list(every_end(kubelet, starts, requests))
     if projection.complete:
         assert {state.key for state in ends} <= {state.key for state in projection.possible.states}
-    judge = make_judge(least_numa, UncertaintyPolicy())
+    judge = BoundedJudge(least_numa, UncertaintyPolicy())
     for cpu in ("4", "8", "12", "15"):
         pod = pod_from_json(placed_pod("next", cpu, "1Gi"))
         if judge(PodShape(pod), node_class).refusal is None:

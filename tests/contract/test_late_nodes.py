@@ -19,7 +19,7 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, PodShape, Trouble, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.scheduling.reasons import RefusalReason
@@ -31,14 +31,14 @@ NAMES = [f"node-{i}" for i in range(6)]
 FULL = [Workload(name="w", copies=2, resources={"cpu": 13, "memory": "1Gi"})]
 
 
-class SlowJudge:
+class SlowJudge(BoundedJudge):
     """The real judge, that finishes a replay for each permit. Without one it works until its time is over."""
 
     def __init__(self) -> None:
+        super().__init__(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
         self.permits = threading.Semaphore(0)
         self.waits = threading.Event()
         self.shapes: list[str] = []
-        self._judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         give_up = time.monotonic() + PATIENCE_SECONDS
@@ -48,7 +48,11 @@ class SlowJudge:
             if budget is not None and budget._out_of_time():
                 return Judgement(None, Certainty.UNKNOWN, trouble=Trouble.TIME)
         self.shapes.append(shape.pod.name)
-        return self._judge(shape, node_class, budget)
+        return super().__call__(shape, node_class, budget)
+
+    def follows_from_key(self, *_: object) -> bool:
+        """Each node is replayed by itself."""
+        return False
 
     def permit(self, count: int) -> None:
         for _ in range(count):

@@ -17,7 +17,7 @@ from extender.questions.suggestions import MAX_REPLAYS
 from extender.questions.what_if import what_if
 from extender.samples.machines import GPU, Hardware
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.wire.pods import pod_from_json
@@ -75,7 +75,7 @@ def test_the_first_fault_is_one_plain_sentence(node: SampleNode, pod: dict[str, 
 
 @pytest.mark.parametrize(("node", "pod", "sentence"), FAULTS)
 def test_what_if_says_the_same_of_a_single_replay(node: SampleNode, pod: dict[str, Any], sentence: str) -> None:
-    judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
 
     (answer,) = what_if(workload_from_json(pod), [subject_of(node)], judge)
 

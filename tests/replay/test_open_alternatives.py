@@ -13,8 +13,8 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.possible_states import PossibleStates, admit_in_all
-from extender.scheduling.judge import make_judge
-from extender.scheduling.judgement import Action, PodShape, Trouble, UncertaintyPolicy
+from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.judgement import Action, Judgement, PodShape, Trouble, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import SHARES, judge_all
@@ -110,7 +110,7 @@ def test_devices_of_the_last_container_decide_nothing() -> None:
     [(Action.REFUSE, RefusalReason.CHANCE), (Action.REPLAY, RefusalReason.CHANCE), (Action.PASS, None)],
 )
 def test_a_judgement_from_open_alternatives_is_no_yes(treatment: Action, refusal: RefusalReason | None) -> None:
-    judge = make_judge(least_numa, UncertaintyPolicy(possible=treatment))
+    judge = BoundedJudge(least_numa, UncertaintyPolicy(possible=treatment))
     judgement = judge(PodShape(TWO), node_class(), Budget(steps_of_the_first(TWO) + 100))
 
     assert judgement.refusal is refusal
@@ -119,7 +119,7 @@ def test_a_judgement_from_open_alternatives_is_no_yes(treatment: Action, refusal
 
 
 def test_a_judgement_that_no_alternative_changes_is_a_yes() -> None:
-    judge = make_judge(least_numa, UncertaintyPolicy())
+    judge = BoundedJudge(least_numa, UncertaintyPolicy())
     judgement = judge(PodShape(ONE), node_class(), Budget(steps_of_the_first(ONE) + 100))
     assert judgement.refusal is None
     assert judgement.trouble is None
@@ -127,7 +127,7 @@ def test_a_judgement_that_no_alternative_changes_is_a_yes() -> None:
 
 def test_too_many_alternatives_to_try_are_no_yes() -> None:
     """The number of replays is a budget as well."""
-    judge = make_judge(least_numa, UncertaintyPolicy())
+    judge = BoundedJudge(least_numa, UncertaintyPolicy())
     outcome = admitted(TWO, Budget())
     answers = {type(o.verdict) for o in (outcome, *outcome.alternatives)}
     judgement = judge(PodShape(TWO), node_class(), Budget(1e9))
@@ -152,12 +152,13 @@ def test_a_later_state_that_runs_out_of_steps_leaves_the_earlier_ones() -> None:
 def test_such_a_class_is_judged_again_with_more_steps() -> None:
     """The first look gives each class few steps; the second one finds out."""
     steps: list[float] = []
-    judge = make_judge(least_numa, UncertaintyPolicy())
 
-    def noted(shape: PodShape, each: NodeClass, budget: Budget | None = None, /) -> Any:  # noqa: ANN401
-        assert budget is not None
-        steps.append(budget.steps)
-        return judge(shape, each, Budget(steps_of_the_first(TWO) + 100) if len(steps) == 1 else budget)
+    class Noted(BoundedJudge):
+        def __call__(self, shape: PodShape, each: NodeClass, budget: Budget | None = None, /) -> Judgement:
+            assert budget is not None
+            steps.append(budget.steps)
+            few = Budget(steps_of_the_first(TWO) + 100)
+            return super().__call__(shape, each, few if len(steps) == 1 else budget)
 
-    judge_all(noted, PodShape(TWO), [node_class()])
+    judge_all(Noted(least_numa, UncertaintyPolicy()), PodShape(TWO), [node_class()])
     assert steps == list(SHARES)

@@ -14,7 +14,7 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.budget import Budget
 from extender.kubelet.startup import initial_state
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.judge import follows_from_key, make_judge, merits_of
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import SHAPE_UID, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import MAX_MERGES, WORTH, alike
@@ -44,7 +44,7 @@ def test_classes_that_are_alike_have_the_judgement_of_their_full_replays(kind: T
     table, random = ClassTable(), Random(kind.name)
     classes = held(table, kind)
     assert all(each.place != NO_PLACE for each in classes)
-    judge = make_judge(make_strategy(STRATEGIES[0], Weights({})), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy(STRATEGIES[0], Weights({})), UncertaintyPolicy())
     covered = 0
     for number in range(PODS):
         shape = PodShape(replace(pod_from_json(random_pod(kind, f"p{number}", random)), uid=SHAPE_UID))
@@ -54,7 +54,7 @@ def test_classes_that_are_alike_have_the_judgement_of_their_full_replays(kind: T
         for each in found:
             first = classes[each.members[0]]
             judgement = judge(shape, first)
-            if follows_from_key(judge, shape, first, judgement):
+            if judge.follows_from_key(shape, first, judgement):
                 covered += len(each.members)
                 some = [classes[i] for i in random.sample(each.members.tolist(), min(3, len(each.members)))]
                 _, full = _full_replays(judge, PodShape(shape.pod), some)
@@ -68,7 +68,7 @@ def test_classes_that_are_alike_have_the_judgement_of_their_full_replays(kind: T
 def test_the_merits_of_rows_are_those_of_their_full_replays(kind: Type, name: str) -> None:
     table, random = ClassTable(), Random(kind.name)
     classes = held(table, kind)
-    judge = make_judge(make_strategy(name, Weights({"memory": 3})), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy(name, Weights({"memory": 3})), UncertaintyPolicy())
     covered = 0
     for number in range(PODS):
         shape = PodShape(replace(pod_from_json(random_pod(kind, f"p{number}", random)), uid=SHAPE_UID))
@@ -77,7 +77,7 @@ def test_the_merits_of_rows_are_those_of_their_full_replays(kind: Type, name: st
             judgement = judge(shape, first)
             if judgement.merit is None:
                 continue
-            merits = merits_of(judge, shape, first, judgement, each.group, each.rows, Budget())
+            merits = judge.merits_of(shape, first, judgement, each.group, each.rows, Budget())
             if merits is None:
                 continue
             assert len(merits) == len(each.members)

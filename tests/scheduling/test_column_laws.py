@@ -31,7 +31,7 @@ from extender.scheduling import cached_judge
 from extender.scheduling.cache import JudgementCache, NodeAnswers
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.effects import Effects
-from extender.scheduling.judge import BoundedJudge, make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import SHAPE_UID, Action, Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.objections import filtered_by_judgements
 from extender.scheduling.ranking.placement import least_numa
@@ -232,7 +232,7 @@ class Reader:
     def __init__(self, world: World, *, at_once: int) -> None:
         self.world, self.random = world, world.random
         strategy = make_strategy(self.random.choice((STRATEGIES[0], *STRATEGIES)), Weights({}))
-        self.judge = make_judge(strategy, random_policy(self.random))
+        self.judge = BoundedJudge(strategy, random_policy(self.random))
         self.at_once = at_once
         remembered, metrics = self.random.choice((200, 100_000)), Metrics()
         self.cached = cached(
@@ -302,7 +302,7 @@ def test_one_of_the_nodes_that_are_alike_is_judged_whatever_else_is_known_of_the
         elif trait == "in doubt":
             store.apply(*(PodTerminating(name, uid) for uid in sorted(each.pod_uids)[:2]), now=0)
     now, metrics = STALE_AFTER + 1 if trait == "stale" else 0, Counted()
-    judge = cached(make_judge(least_numa, UncertaintyPolicy()), store, metrics, lambda: now)
+    judge = cached(BoundedJudge(least_numa, UncertaintyPolicy()), store, metrics, lambda: now)
     names = sorted(each.name for each in store)
 
     asyncio.run(judge.answer_nodes(judge.entry(pod_from_json(pod_of(4, "4Gi"))), names, now))

@@ -16,7 +16,7 @@ from extender.kubelet.verdict import Certainty
 from extender.replay.counts import Counts, ZoneCounts
 from extender.replay.possible_states import NO_STATES
 from extender.scheduling.counts_only import refusal_by_counts
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
@@ -89,7 +89,7 @@ def test_what_is_not_told_proves_nothing() -> None:
 
 def judged(counts: Counts, cpus: int | str, *, stale: bool = False, **doubts: Action) -> Judgement:
     node_class = ClassTable().hold(None, NO_STATES, frozenset(), stale=stale, counts=counts)
-    return make_judge(least_numa, UncertaintyPolicy(**doubts))(PodShape(pod_from_json(pod_of(cpus))), node_class)
+    return BoundedJudge(least_numa, UncertaintyPolicy(**doubts))(PodShape(pod_from_json(pod_of(cpus))), node_class)
 
 
 def test_every_answer_says_that_it_is_degraded() -> None:
@@ -103,7 +103,7 @@ def test_every_answer_says_that_it_is_degraded() -> None:
     burstable["status"]["qosClass"] = "Burstable"
     shape = PodShape(pod_from_json(burstable))
     node_class = ClassTable().hold(None, NO_STATES, frozenset(), stale=False, counts=TWO)
-    assert make_judge(least_numa, UncertaintyPolicy())(shape, node_class) == INDIFFERENT
+    assert BoundedJudge(least_numa, UncertaintyPolicy())(shape, node_class) == INDIFFERENT
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -17,7 +17,7 @@ from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import JudgementCache
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.reasons import RefusalReason
@@ -54,7 +54,7 @@ def _pod(cpu: int | str = 8, *, devices: dict[str, int] | None = None, **annotat
 
 def _judged(pod: dict[str, Any], node_class: NodeClass, policy: UncertaintyPolicy | None = None) -> Judgement:
     strategy = make_strategy("least-numa", Weights.parse(""))
-    return make_judge(strategy, policy or UncertaintyPolicy())(PodShape(pod_from_json(pod)), node_class)
+    return BoundedJudge(strategy, policy or UncertaintyPolicy())(PodShape(pod_from_json(pod)), node_class)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_every_possible_outcome_must_meet_the_demand() -> None:
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_preferred_ranks_nodes_that_align_first_under_every_strategy(strategy: str) -> None:
-    judge = make_judge(make_strategy(strategy, Weights.parse("")), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy(strategy, Weights.parse("")), UncertaintyPolicy())
     classes = [_class(BEST_EFFORT), _class(FREE), _class(NOT_MANAGED)]
     shape = PodShape(pod_from_json(_pod(alignment="preferred")))
     split, *others = (judge(shape, each) for each in classes)
@@ -145,7 +145,7 @@ def test_judgements_of_pods_with_and_without_a_demand_are_kept_apart() -> None:
 
 def test_what_if_capacity_and_suggestions_know_the_demand() -> None:
     workload = workload_from_json(_pod(alignment="single-numa-node"), "")
-    judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
     subjects = [Subject(name=n.name, node_class=_class(n), states=(n.state,)) for n in (BEST_EFFORT, FREE)]
 
     split, free = what_if(workload, subjects, judge)

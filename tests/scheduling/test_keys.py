@@ -26,7 +26,7 @@ from extender.replay.alignment_demand import NO_DEMAND, AlignmentDemand, Demand,
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling import replays as replays_file
-from extender.scheduling.judge import BoundedJudge, follows_from_key, make_judge, merits_of
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import SHAPE_UID, Action, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.replays import alike
@@ -93,10 +93,10 @@ def check(judge: BoundedJudge, shape: PodShape, table: ClassTable, classes: list
         first, *others = (classes[i] for i in each.members.tolist())
         judgement = judge(shape, first)
         expected = [judge(shape, other) for other in others]
-        if follows_from_key(judge, shape, first, judgement):
+        if judge.follows_from_key(shape, first, judgement):
             assert expected == [judgement] * len(others)
         elif judgement.merit is not None:
-            merits = merits_of(judge, shape, first, judgement, each.group, each.rows, Budget(1e9))
+            merits = judge.merits_of(shape, first, judgement, each.group, each.rows, Budget(1e9))
             if merits is None:
                 continue
             assert [judgement, *expected] == [judgement._replace(merit=merit) for merit in merits]
@@ -150,7 +150,7 @@ def test_on_random_nodes_whatever_is_known_of_them(
     for pod in random.sample(history.pods, min(2, len(history.pods))):
         shape = PodShape(replace(pod, uid=SHAPE_UID, demand=random.choice(DEMANDS)))
         for name in random.sample(STRATEGIES, 2):
-            check(make_judge(make_strategy(name, Weights(weights)), policy), shape, table, classes)
+            check(BoundedJudge(make_strategy(name, Weights(weights)), policy), shape, table, classes)
 
 
 def recorded(version: str) -> Iterator[tuple[str, History]]:
@@ -170,7 +170,7 @@ def test_in_the_states_of_recorded_kubelets(version: str) -> None:
         for pod in random.sample(history.pods, min(3, len(history.pods))):
             shape = PodShape(replace(pod, uid=SHAPE_UID, demand=random.choice(DEMANDS)))
             strategy = make_strategy(random.choice((STRATEGIES[0], *STRATEGIES)), ALIKE)
-            followed += check(make_judge(strategy, UncertaintyPolicy()), shape, table, classes)
+            followed += check(BoundedJudge(strategy, UncertaintyPolicy()), shape, table, classes)
 
     assert followed[True] > 20
     assert followed[False] > 20

@@ -24,7 +24,7 @@ from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.cache import FEW, JudgementCache, Kinds, NodeAnswers
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, Trouble, UncertaintyPolicy
 from extender.scheduling.objections import PASSED, counts_of, filtered_by_judgements
 from extender.scheduling.ranking.placement import least_numa
@@ -69,7 +69,7 @@ def _burstable() -> PodShape:
 
 
 def _judge(shape: PodShape, node_class: NodeClass, **doubts: Action) -> Judgement:
-    return make_judge(least_numa, UncertaintyPolicy(**doubts))(shape, node_class)
+    return BoundedJudge(least_numa, UncertaintyPolicy(**doubts))(shape, node_class)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_filter_keeps_the_order_and_gives_each_node_one_place() -> None:
     names = ["d", "a", "unknown", "c", "b"]
     classes = [_class(FULL), _class(EMPTY), UNKNOWN, _class(FULL), _class(EMPTY)]
     shape = _shape(cpu=4)
-    judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
+    judgements = judge_all(BoundedJudge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
     kinds = Kinds()
     codes = np.array([kinds.code(judgements[each.id]) for each in classes])
     entry = JudgementCache(1).entry(shape.pod)
@@ -185,7 +185,7 @@ def test_scores_use_the_whole_range_and_rank_what_is_sure_and_aligned_first() ->
         _class(EMPTY),
     ]
     shape = _shape(cpu=8)
-    judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
+    judgements = judge_all(BoundedJudge(least_numa, UncertaintyPolicy()), shape, set(classes)).judgements
 
     scores = score_nodes([judgements[each.id] for each in classes])
 
@@ -221,7 +221,7 @@ def test_scores_by_column_are_those_of_each_node(requests: list[list[Judgement]]
 
 
 def test_equal_nodes_all_get_the_best_score() -> None:
-    judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), _shape(), [_class(EMPTY)]).judgements
+    judgements = judge_all(BoundedJudge(least_numa, UncertaintyPolicy()), _shape(), [_class(EMPTY)]).judgements
 
     assert score_nodes([*judgements.values()] * 2) == [10, 10]
 
@@ -244,7 +244,9 @@ def test_a_pod_shape_is_judged_once_for_each_class() -> None:
     shape = cache.entry(pod_from_json(pod_of(name="first")))
     classes = [_class(EMPTY), _class(FULL)]
     assert shape.missing(classes) == classes
-    cache.store(shape, judge_all(make_judge(least_numa, UncertaintyPolicy()), shape.shape, classes).judgements, NO_IDS)
+    cache.store(
+        shape, judge_all(BoundedJudge(least_numa, UncertaintyPolicy()), shape.shape, classes).judgements, NO_IDS
+    )
 
     again = cache.entry(pod_from_json(pod_of(name="second")))
 
@@ -259,7 +261,7 @@ def test_the_next_replica_is_not_taken_for_the_one_that_the_node_holds() -> None
     cache.entry(pod_from_json(first))
     second = cache.entry(pod_from_json(pod_of(cpu=14)))
 
-    judgements = judge_all(make_judge(least_numa, UncertaintyPolicy()), second.shape, [_class(FULL)]).judgements
+    judgements = judge_all(BoundedJudge(least_numa, UncertaintyPolicy()), second.shape, [_class(FULL)]).judgements
 
     assert {judgement.refusal for judgement in judgements.values()} == {RefusalReason.ALIGNMENT_NOW}
 
@@ -358,7 +360,7 @@ def test_what_if_names_the_devices_of_the_node_itself() -> None:
     subjects = [live(record, lambda _name: NOTHING_KNOWN) for record in sorted(cluster, key=lambda r: r.name)]
 
     answers = what_if(
-        workload_from_json(pod_of(cpu=1, devices={gpu: 1})), subjects, make_judge(least_numa, UncertaintyPolicy())
+        workload_from_json(pod_of(cpu=1, devices={gpu: 1})), subjects, BoundedJudge(least_numa, UncertaintyPolicy())
     )
 
     assert cluster.class_count == 1
@@ -368,7 +370,7 @@ def test_what_if_names_the_devices_of_the_node_itself() -> None:
 
 def test_nodes_that_have_not_reported_are_awaited_while_the_service_warms_up() -> None:
     cluster = NodeStore(stale_after_seconds=60, max_nodes=10, awaited_until=30)
-    judge = make_judge(least_numa, UncertaintyPolicy())
+    judge = BoundedJudge(least_numa, UncertaintyPolicy())
 
     early, late = (classes_at(cluster, ["unknown"], now)[0] for now in (29.0, 30.0))
 
@@ -389,17 +391,18 @@ def test_a_defect_in_one_class_is_that_class_alone(monkeypatch: pytest.MonkeyPat
 
     admit_of = PossibleStates.admit
     monkeypatch.setattr(PossibleStates, "admit", admit)
-    judged = judge_all(make_judge(least_numa, UncertaintyPolicy(unknown=REFUSE)), _shape(), [broken, good])
+    judged = judge_all(BoundedJudge(least_numa, UncertaintyPolicy(unknown=REFUSE)), _shape(), [broken, good])
 
     assert judged.judgements[broken.id][:4] == (RefusalReason.UNKNOWN, Certainty.UNKNOWN, None, Trouble.DEFECT)
     assert "ZeroDivisionError: a defect" in judged.judgements[broken.id].detail
     assert judged.judgements[good.id].trouble is None
 
 
-class NeedsSteps:
+class NeedsSteps(BoundedJudge):
     """A judge whose replays need this many steps, by class id; others need one. *cpu_seconds*: beyond the steps."""
 
     def __init__(self, needed: dict[int, int], cpu_seconds: dict[int, float] | None = None) -> None:
+        super().__init__(least_numa, UncertaintyPolicy())
         self.needed, self.seconds = needed, cpu_seconds or {}
         self.calls: list[tuple[int, float]] = []
         self.cpu = 0.0
@@ -509,13 +512,8 @@ def test_a_call_without_time_judges_nothing_more() -> None:
 
 
 def test_what_takes_many_steps_is_left_to_the_thread() -> None:
-    def judge(_shape: PodShape, _class: NodeClass, budget: Budget | None = None, /) -> Judgement:
-        assert budget is not None
-        budget.spend(LOOP_STEPS // 2)
-        is_over = budget.steps < LOOP_STEPS
-        return Judgement(None, Certainty.UNKNOWN, None, Trouble.STEPS) if is_over else INDIFFERENT
-
     classes = [_class(EMPTY), _class(SPREADING), _class(FULL)]
+    judge = NeedsSteps(dict.fromkeys([each.id for each in classes], LOOP_STEPS // 2 + 1))
     assert list(judge_quickly(judge, _shape(), classes)) == [classes[0].id]
 
 

@@ -21,7 +21,7 @@ from extender.kubelet.state import Device, DeviceState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.headrooms import Headroom, headrooms_of
 from extender.scheduling.ranking.placement import AdmissionOutcome
@@ -94,7 +94,7 @@ def test_the_example_has_the_merits_and_scores_of_the_docs(name: str) -> None:
     ]
     shape = PodShape(pod_from_json(pod_of(8, "4Gi")))
 
-    judgements = judge_all(make_judge(make_strategy(name, ALIKE), UncertaintyPolicy()), shape, classes).judgements
+    judgements = judge_all(BoundedJudge(make_strategy(name, ALIKE), UncertaintyPolicy()), shape, classes).judgements
     scores = score_nodes([judgements[each.id] for each in classes])
 
     assert [judgements[each.id].merit for each in classes] == [
@@ -254,5 +254,5 @@ def test_filter_computes_no_amounts_for_a_merit_and_prioritize_scores_as_the_str
     assert bool(looked) == (name != "least-numa")
     assert len(looked) <= 8, "twice for each kind of answer, not for each node"
     classes = service.known.nodes.classes_of(names)
-    judge = make_judge(make_strategy(name, ALIKE), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy(name, ALIKE), UncertaintyPolicy())
     assert scores == score_nodes([judge(PodShape(pod), each) for each in classes])

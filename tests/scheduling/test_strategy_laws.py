@@ -17,7 +17,7 @@ from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.headrooms import headrooms_of
 from extender.scheduling.ranking.placement import AdmissionOutcome
@@ -144,7 +144,7 @@ def test_scores_are_ints_that_use_the_whole_range_in_the_order_of_merits(name: s
     classes = [
         table.hold(kubelet, PossibleStates((state,)), frozenset(), stale=False) for kubelet, state, _ in admissions
     ]
-    judge = make_judge(make_strategy(name, ALIKE), UncertaintyPolicy())
+    judge = BoundedJudge(make_strategy(name, ALIKE), UncertaintyPolicy())
     for step in (s for s in scenario_from_json(document).steps if s.pod is not None):
         assert step.pod is not None
         judgements = judge_all(judge, PodShape(step.pod), set(classes)).judgements

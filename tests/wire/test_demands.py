@@ -72,7 +72,7 @@ def test_keys_of_a_namespace_count_for_containers_that_the_pod_has() -> None:
         f"{P}alignment.app": "none",
         f"{P}alignment.other": "single-numa-node",
     }
-    demand = with_default(pod_from_json(pod), demand_from_json(labels)).demand
+    demand = with_default(pod_from_json(pod), {"default": demand_from_json(labels)}).demand
 
     assert demand == Demand(
         AlignmentDemand.SAME_SOCKET,

@@ -12,7 +12,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Reason, Rejected, Verdict
 from extender.questions.explain import first_fault
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason, refusal_of
@@ -148,7 +148,7 @@ def test_a_pod_that_needs_no_alignment_reaches_the_merge_as_well(policy: str) ->
     pod = pod_from_json({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}})
     assert not is_indifferent(report.kubelet, resolve(pod, report.kubelet.rules))
     node_class = ClassTable().hold(report.kubelet, PossibleStates((report.state,)), frozenset(), stale=False)
-    judgement = make_judge(least_numa, UncertaintyPolicy())(PodShape(pod), node_class)
+    judgement = BoundedJudge(least_numa, UncertaintyPolicy())(PodShape(pod), node_class)
     assert judgement.refusal is RefusalReason.CRASH
 
 

@@ -44,11 +44,14 @@ class NamespacesFeature(ConnectedFeature):
 
     def connect(self, connection: ApiConnection) -> None:
         """Watch namespaces. The service is not ready before they are listed."""
+        demands = self.service.known.demands
 
         def take(batch: Batch[LabelledNamespace]) -> None:
             for change in batch.changes:
                 demand = NO_DEMAND if isinstance(change, Gone) else change.value.demand
-                self.service.known.demands.set(change.value.name, demand)
+                demands.pop(change.value.name, None)
+                if demand != NO_DEMAND:
+                    demands[change.value.name] = demand
             self._is_listed = self._is_listed or batch.complete
             connection.check()
 

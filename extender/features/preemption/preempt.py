@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from extender.api.service import Service
+from extender.cluster.pods import with_default
 from extender.features.preemption.nominator import Nominator
 from extender.features.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
 from extender.scheduling.judgement import INDIFFERENT, PodShape
@@ -35,7 +36,7 @@ class Preempt:
     async def preempt(self, args: PreemptionArgs) -> Mapping[str, Plan]:
         """The plan for each node on which evicting its victims makes room; other candidates are left out."""
         started = self._clock()
-        args = replace(args, pod=self._demands.complete(args.pod))
+        args = replace(args, pod=with_default(args.pod, self._demands))
         known = self._pods.describe(args.pod, args.priority, args.nominated_node, started)
         nomination = known.nominated(started)
         if nomination is not None and await self._nominator.only_waits_for_leaving_pods(known, nomination.node_name):

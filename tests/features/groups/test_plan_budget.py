@@ -11,9 +11,10 @@ from extender.features.groups import held_room, planner
 from extender.features.groups.held_room import HeldRoom
 from extender.features.groups.planner import GangPlan, PlannedNode, PodKind
 from extender.kubelet.budget import Budget
-from extender.kubelet.verdict import Certainty
 from extender.scheduling.binder import PodBound
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judge import BoundedJudge
+from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.ranking.placement import least_numa
 from extender.wire.pods import pod_from_json
 from tests.features.groups.gang_world import GangWorld, member
 from tests.reports import pod_of
@@ -25,7 +26,7 @@ ROOM = {"cpu": 1 << 40, "memory": 1 << 60, "pods": 1_000_000}
 def plan_of(nodes: int, left_milli: dict[str, int], wanted: int) -> GangPlan:
     """A plan for pods of one shape on nodes whose kubelets are not known. No replay is needed for it."""
     plan = GangPlan(
-        judge=lambda *_: Judgement(None, Certainty.UNKNOWN),
+        judge=BoundedJudge(least_numa, UncertaintyPolicy()),
         kinds=[PodKind(PodShape(pod_from_json(pod_of(2))))],
         wanted={0: wanted},
     )

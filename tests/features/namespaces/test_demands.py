@@ -215,7 +215,7 @@ def test_labels_of_a_namespace_are_the_default_for_its_pods(tmp_path: Path) -> N
     with cluster(tmp_path, "node-a", namespace_demands="on") as (server, service, client):
         server.namespaces.create({"metadata": {"name": "default", "labels": {KEY: "single-numa-node"}}})
         server.namespaces.create({"metadata": {"name": "other", "labels": {"team": "a"}}})
-        until(lambda: "default" in service.known.demands.all())
+        until(lambda: "default" in service.known.demands)
         client.report(report_of(node))
 
         refused = client.filter(pod, "node-a")["FailedAndUnresolvableNodes"]
@@ -227,12 +227,12 @@ def test_labels_of_a_namespace_are_the_default_for_its_pods(tmp_path: Path) -> N
             assert client.filter(free, "node-a")["NodeNames"] == ["node-a"]
 
         server.namespaces.patch("default", {"metadata": {"labels": {KEY: "strict"}}}, "")
-        until(lambda: bool(service.known.demands.all()["default"].fault))
+        until(lambda: bool(service.known.demands["default"].fault))
         (reason,) = client.filter(pod, "node-a")["FailedAndUnresolvableNodes"].values()
         assert "the label of namespace default: numa-extender.io/alignment has the unknown value 'strict'" in reason
 
         server.namespaces.patch("default", {"metadata": {"labels": {KEY: None}}}, "")
-        until(lambda: not service.known.demands.all())
+        until(lambda: not service.known.demands)
         assert client.filter(pod, "node-a")["NodeNames"] == ["node-a"]
 
 

@@ -20,7 +20,7 @@ from extender.kubelet.admission import admit, release_pods
 from extender.kubelet.resolve import resolve
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Action, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.victims import NodePods, RunningPod, count_violations, numa_nodes_of
@@ -72,7 +72,7 @@ def _answer(
     **doubts: Action,
 ) -> Plan | Veto:
     shape = PodShape(pod_from_json(pod_of(cpu=cpu)))
-    judge = make_judge(least_numa, UncertaintyPolicy(**doubts))
+    judge = BoundedJudge(least_numa, UncertaintyPolicy(**doubts))
     return plan_preemption(
         Preemptor(shape=shape, priority=priority, may_preempt=may_preempt),
         {"n": Proposal(victims=victims, described=described or {}, violations=3)},
@@ -256,7 +256,7 @@ def test_the_work_of_a_request_is_bounded_and_shared() -> None:
         keepers = {p["metadata"]["uid"]: {"priority": 10} for p in node.pods[::2]}
         candidates[name] = _site(node, _pods(keepers, node))
     shape = PodShape(pod_from_json(pod_of(cpu=2, memory="20Gi")))
-    budget = ReplayBudget(make_judge(least_numa, UncertaintyPolicy()), shape, limit=105)
+    budget = ReplayBudget(BoundedJudge(least_numa, UncertaintyPolicy()), shape, limit=105)
 
     answers = plan_preemption(
         Preemptor(shape=shape, priority=10), dict.fromkeys(names, Proposal(victims=())), candidates, budget
@@ -293,7 +293,7 @@ def test_where_a_node_can_be_in_several_states_the_victims_must_help_in_all() ->
 def test_what_too_few_cpus_rule_out_is_not_replayed() -> None:
     """Of 15 sets of four pods, only the two that free a NUMA node and those that hold one of them are."""
     shape = PodShape(pod_from_json(pod_of(cpu=12)))
-    budget = ReplayBudget(make_judge(least_numa, UncertaintyPolicy()), shape, limit=100)
+    budget = ReplayBudget(BoundedJudge(least_numa, UncertaintyPolicy()), shape, limit=100)
 
     answers = plan_preemption(
         Preemptor(shape=shape, priority=10), {"n": Proposal(victims=())}, {"n": _site(pods=_pods())}, budget
@@ -305,7 +305,7 @@ def test_what_too_few_cpus_rule_out_is_not_replayed() -> None:
 
 def test_equal_nodes_are_replayed_once() -> None:
     shape = PodShape(pod_from_json(pod_of(cpu=12)))
-    budget = ReplayBudget(make_judge(least_numa, UncertaintyPolicy()), shape, limit=100)
+    budget = ReplayBudget(BoundedJudge(least_numa, UncertaintyPolicy()), shape, limit=100)
     names = [f"n{i}" for i in range(10)]
 
     answers = plan_preemption(

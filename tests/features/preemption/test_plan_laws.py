@@ -20,7 +20,7 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling import victims
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.victims import NodePods, RunningPod
@@ -107,7 +107,7 @@ class Case:
 
     def answer(self, limit: int = 4000) -> Plan | Veto:
         shape = PodShape(pod_from_json(self.pod))
-        judge = make_judge(least_numa, UncertaintyPolicy())
+        judge = BoundedJudge(least_numa, UncertaintyPolicy())
         node_class = ClassTable().hold(self.node.kubelet, PossibleStates((self.node.state,)), frozenset(), stale=False)
         return plan_preemption(
             Preemptor(shape=shape, priority=PRIORITY, may_preempt=self.may_preempt),

@@ -19,7 +19,7 @@ from extender.kube.access import plain
 from extender.kube.client import KubeClient
 from extender.kubelet.budget import Budget
 from extender.samples.nodes import Workload
-from extender.scheduling.judge import make_judge
+from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, PodShape, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from tests.contract.live import cluster as live_cluster
@@ -184,17 +184,17 @@ def test_a_server_that_is_away_is_asked_again(cluster: Cluster) -> None:
     assert cluster.scan() == "node-a"
 
 
-class HeldJudge:
+class HeldJudge(BoundedJudge):
     """The real judge, that goes on only when a test says so."""
 
     def __init__(self) -> None:
+        super().__init__(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
         self.has_begun, self.may_go_on = threading.Event(), threading.Event()
-        self._judge = make_judge(make_strategy("least-numa", Weights.parse("")), UncertaintyPolicy())
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         self.has_begun.set()
         assert self.may_go_on.wait(PATIENCE_SECONDS)
-        return self._judge(shape, node_class, budget)
+        return super().__call__(shape, node_class, budget)
 
 
 def test_a_pod_that_is_refused_for_what_a_node_was_before_the_last_scan_is_requeued(server: FakeApiServer) -> None:
