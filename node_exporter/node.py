@@ -179,8 +179,9 @@ SOCKET = "pod-resources/kubelet.sock"
 REFRESH_SECONDS = 600.0
 """How often machine and configuration are read again if no restart of the kubelet was detected."""
 SETTLING_SECONDS = 20.0
-"""How long after a start of the kubelet the node is observed more often. Its pods appear one after another, and the CPU
-manager's reconciliation (every 10 s by default) releases what ended pods held."""
+"""How long after a start or stop of the kubelet the node is observed more often. After a start pods appear one after
+another, and the CPU manager's reconciliation (every 10 s by default) releases what ended pods held. A kubelet that
+seemed to stop may only have been slow to answer."""
 SETTLING_LOOK_SECONDS = 1.0
 TORN_SECONDS = 5.0
 """How long a state that contradicts itself is not published. The kubelet's writes of one allocation take milliseconds,
@@ -229,7 +230,7 @@ class NodeReader:
         if self._is_held_back:
             return TORN_LOOK_SECONDS
         served = self._served
-        is_young = served is not None and served.available and abs(time.time() - served.since) < SETTLING_SECONDS
+        is_young = served is not None and abs(time.time() - served.since) < SETTLING_SECONDS
         return min(SETTLING_LOOK_SECONDS if is_young else math.inf, self._nri.seconds_to_next_look)
 
     @property
@@ -275,10 +276,10 @@ class NodeReader:
 
     def _service(self, socket: Path) -> PodResourcesService | None:
         """What the last request showed of the podresources service. `since` stays until `available` changes."""
-        is_listening, before = self._podresources.is_listening, self._served
-        if is_listening is None:
+        is_answering, before = self._podresources.is_answering, self._served
+        if is_answering is None:
             return None
-        if is_listening:
+        if is_answering:
             made_at = _made_at(socket)
             return None if made_at is None else PodResourcesService(available=True, since=made_at)
         if before is not None and not before.available:

@@ -49,14 +49,14 @@ class PodResourcesClient:
         self._socket = socket
         self._deadline = deadline_seconds
         self._channel: grpc.Channel | None = None
-        self.is_listening: bool | None = None
-        """Whether the kubelet listened on the socket at the last call, whatever the reply. None: unknown."""
+        self.is_answering: bool | None = None
+        """Whether the kubelet answered the last call in time, whatever the reply. None: unknown."""
 
     def ask(self) -> tuple[PodResources | None, tuple[Problem, ...]]:
         """List and GetAllocatableResources together; None if either fails."""
         if not is_there(self._socket):
             self.close()
-            self.is_listening = None if is_hidden(self._socket) else False
+            self.is_answering = None if is_hidden(self._socket) else False
             return None, (_problem(self._socket, "no socket, or no permission to see it"),)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the Problem has the reason, in one line
         import grpc  # noqa: PLC0415 - see the rules of this file
@@ -68,12 +68,13 @@ class PodResourcesClient:
             allocatable = self._call(
                 "GetAllocatableResources", pb.AllocatableResourcesRequest(), pb.AllocatableResourcesResponse
             )
-            self.is_listening = True
+            self.is_answering = True
             return _facts(listed, allocatable), ()
         except grpc.RpcError as error:
             self.close()
             code, details = getattr(error, "code", None), getattr(error, "details", None)
-            self.is_listening = code is not None and code() is not grpc.StatusCode.UNAVAILABLE
+            silent = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+            self.is_answering = code is not None and code() not in silent
             said = f"{code().name if code else type(error).__name__}: {details() if details else ''}"
             return None, (_problem(self._socket, " ".join(said.split())[:200]),)
         except (ImportError, ValueError, OverflowError) as error:

@@ -181,11 +181,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodResourcesService:
-    """Whether the kubelet listens on its podresources socket, and since when, in Unix seconds by the node's clock.
+    """Whether the kubelet answers on its podresources socket, and since when, in Unix seconds by the node's clock.
 
-    `available` True: the kubelet listens. `since` is when it created the socket, which it does at its start.
-    `available` False: there is no socket or no process listens on it, so the kubelet is stopped, or does not serve yet.
-    `since` is when this exporter first saw that.
+    `available` True: the kubelet answers. `since` is when it created the socket, which it does at its start.
+    `available` False: there is no socket, no process listens on it, or a call got no answer in time. So the kubelet is
+    stopped, hangs, or does not serve yet. `since` is when this exporter first saw that.
 
     Consequence: after `since` a kubelet first admits the pods of its first list. Until it has a list from every pod
     source, its managers do not release the resources of ended pods (`sourcesReady` in pkg/kubelet/kubelet.go

@@ -252,8 +252,8 @@ def _of_node(client: ExtenderClient, node: NodeDetail) -> Iterator[str]:
     yield _row("policies", f"{node.topology_policy}, scope {node.topology_scope}; CPU manager {node.cpu_policy}")
     free = [each.free_cpus for each in node.numa]
     yield _row("free CPUs", f"{node.free_cpus} for exclusive use: {' + '.join(map(str, free))}")
-    if node.problems:
-        yield _row("", f"{node.problems} problems: numa-extender nodes --report … -o json shows them")
+    shown = [problem for problem in node.problem_list if problem.severity != "info"]
+    yield from (_row("problem", f"{problem.path}: {problem.reason}") for problem in shown)
     settings = {"cpuManagerPolicy": node.cpu_policy, "cpuManagerPolicyOptions": node.cpu_options}
     policy = node.topology_policy if node.numa_nodes > 1 else "none"
     causes = causes_of(settings | {"topologyManagerPolicy": policy, "memoryManagerPolicy": node.memory_policy})

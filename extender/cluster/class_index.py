@@ -121,12 +121,13 @@ def _longer(values: NDArray[Any], more: int, fill: object) -> NDArray[Any]:
 
 
 class NodeView(NamedTuple):
-    """What decides the class of a node besides its report. `unread`: as `NodeRecord`."""
+    """What decides the class of a node besides its report. `unread`, `silent_since`: as of `NodeRecord`."""
 
     possible: PossibleStates
     stale: bool
     score_only: bool
     unread: tuple[str, ...]
+    silent_since: float | None
 
 
 class FiledNodes:
@@ -253,4 +254,5 @@ class FiledNodes:
             observation=observation if is_same else replace(observation, kubelet=node_class.kubelet),
             possible=view.possible,
             unread=view.unread,
+            silent_since=view.silent_since,
         )

@@ -8,8 +8,10 @@ Rules of this file
   do not release the resources of ended pods. So a pod can be refused although resources seem to be free.
 - The end of the first list is not visible, so a kubelet counts as starting for some time after its start, and longer
   while pods that must be in its first list are missing from its reports: the API server may be away. Both times are
-  bounded. A kubelet that stays stopped does not exclude its node for ever either: the node controller then marks the
-  node as not ready.
+  bounded.
+- A kubelet that does not answer for longer than a restart takes may never start again, as when it refuses its own state
+  files. The node controller does not always notice: a kubelet that ends at every start renews its lease at each of
+  them. So its node is stale, and gets no pod until a report says that the kubelet answers.
 
 Mirrors: kubelet `kubelet.go` syncLoopIteration (sourcesReady), `cm/{cpumanager,memorymanager}` removeStaleState,
 `cm/devicemanager` UpdateAllocatedDevices; the same from 1.27 on.
@@ -20,7 +22,7 @@ from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from extender.cluster.ledger import NO_PODS
 from extender.cluster.node_class import NOTHING_HIDDEN, NodeClass
@@ -48,8 +50,8 @@ class Observation:
 
     `kubelet` and `state` are None if the report is not enough for any verdict; `hidden` names the managers whose state
     is not in it. `contradictory`: the state contradicts itself, so that no verdict is certain. `counts`: all that is
-    known, instead of a report. `kubelet_listens`: whether the kubelet listened on its podresources socket when the
-    report was made; `kubelet_seconds`: for how long it had listened by then. Both are None if it is not known.
+    known, instead of a report. `kubelet_listens`: whether the kubelet answered on its podresources socket when the
+    report was made; `kubelet_seconds`: for how long that was so by then. Both are None if it is not known.
 
     `pod_uids` are the pods that the report knows of; None if it could not list them. `listed`: those of them that the
     kubelet itself lists. `left`: those that it does not count. They are gone, unless they are alive in the pod watch.
@@ -133,7 +135,8 @@ class NodeRecord:
 
     `possible`: the possible states for the next pod: the reported state with the events since then. They equal those of
     the class except for the ids of pods and devices. `past_boots`: earlier boot ids. `unread`: UIDs of pods that may be
-    in flight, and whose requests cannot be read.
+    in flight, and whose requests cannot be read. `silent_since`: since when its kubelet has not answered, as seconds of
+    the same clock; None: it answers, or may be restarting.
     """
 
     observation: Observation
@@ -142,6 +145,7 @@ class NodeRecord:
     possible: PossibleStates = NO_STATES
     past_boots: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    silent_since: float | None = None
 
     @property
     def name(self) -> str:
@@ -158,7 +162,9 @@ class NodeRecord:
             if found.counts is not None:
                 return Certainty.STALE if found.stale else Certainty.DEGRADED
             return Certainty.UNKNOWN
-        return Certainty.STALE if found.stale else found.kubelet.certainty
+        if found.stale or found.possible.contradictory:
+            return Certainty.STALE if found.stale else Certainty.POSSIBLE
+        return found.kubelet.certainty
 
     @property
     def states(self) -> tuple[ManagerState, ...]:
@@ -317,51 +323,69 @@ class Deadlines:
 
 
 class Restarts:
-    """Which kubelets are stopped, or have just started.
+    """Which kubelets are stopped, or have just started, and which have not answered for longer than a restart takes.
 
-    *start_seconds*: how long a kubelet counts as starting. *down_seconds*: the longest time that a kubelet counts as
-    stopped, or as starting.
+    A kubelet has started when it has answered for *start_seconds*. One that stops before that goes on being stopped:
+    it may end at every start. One that has not started after *down_seconds* is silent, until a report says otherwise.
+    Pods of its first list may be missing in reports for as long.
     """
 
     def __init__(self, *, start_seconds: float = 10.0, down_seconds: float = 50.0) -> None:
         self._start_seconds: Final = start_seconds
         self._down_seconds: Final = down_seconds
-        self._until: Final[dict[str, float]] = {}
+        self._down: Final[dict[str, tuple[float, float]]] = {}
+        """Since when and until when each kubelet counts as stopped or starting; inf: until a report says otherwise."""
         self._started: Final[dict[str, float]] = {}
         """Start times of kubelets whose pods may still be missing in reports."""
-        self.recorded: Final = ChainMap(self._until, self._started)
+        self.recorded: Final = ChainMap[str, Any](self._down, self._started)
         """The nodes that `names` may return; for reading only."""
+        self.silent: Final[dict[str, float]] = {}
+        """Since when each silent kubelet has not answered, as of the last `expire`; for reading only."""
 
-    def observe(self, observation: Observation, now: float) -> None:
-        """A report has arrived. A report without this information counts as one of a running kubelet."""
+    def observe(self, observation: Observation, now: float) -> Iterator[float]:
+        """A report has arrived. A report without this information counts as one of a running kubelet.
+
+        Returns when `expire` is due.
+        """
         name, listens, seconds = observation.node_name, observation.kubelet_listens, observation.kubelet_seconds
+        since, until = self._down.get(name, (inf, now))
         self.forget(name)
         if listens is None or seconds is None:
             return
-        until = now - seconds + (self._start_seconds if listens else self._down_seconds)
-        if until > now:
-            self._until[name] = until
+        since = min(since if now < until else inf, now - seconds)
+        until = now - seconds + self._start_seconds if listens else inf
+        if now < until:
+            self._down[name] = since, until
+            yield from (due for due in (since + self._down_seconds, until) if now < due < inf)
         if listens and seconds < self._down_seconds:
             self._started[name] = now - seconds
 
+    def expire(self, name: str, now: float) -> None:
+        """Apply the time to one node."""
+        since, until = self._down.get(name, (inf, now))
+        self.silent.pop(name, None)
+        if since + self._down_seconds <= now < until:
+            self.silent[name] = since
+
     def forget(self, name: str) -> None:
         """The node is gone."""
-        self._until.pop(name, None)
+        self._down.pop(name, None)
         self._started.pop(name, None)
+        self.silent.pop(name, None)
 
     def has_restarted(self, name: str, since: float) -> bool:
         """Whether the node's kubelet is stopped, or has started after *since*, as far as its last report says."""
         started = self._started.get(name)
-        return name in self._until if started is None else started > since
+        return name in self._down if started is None else started > since
 
     def names(self, now: float, lacks_pods: Callable[[str, float], bool]) -> Collection[str]:
         """The nodes that should get no pod now. Cost: one step for each recorded kubelet.
 
         *lacks_pods*: (node, start of its kubelet) -> whether pods of the kubelet's first list are missing.
         """
-        for name in [name for name, until in self._until.items() if until <= now]:
-            del self._until[name]
+        for name in [name for name, (_, until) in self._down.items() if until <= now]:
+            del self._down[name]
         for name in [name for name, at in self._started.items() if at + self._down_seconds <= now]:
             del self._started[name]
-        late = [name for name, at in self._started.items() if name not in self._until and lacks_pods(name, at)]
-        return self._until.keys() | late if late else self._until.keys()
+        late = [name for name, at in self._started.items() if name not in self._down and lacks_pods(name, at)]
+        return self._down.keys() | late if late else self._down.keys()

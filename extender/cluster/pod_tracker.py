@@ -64,8 +64,8 @@ class PodTracker:
     """The pods of one node. `ledger`: what has happened since its report. `projection`: as of the last `reconcile`."""
 
     __slots__ = (
-        "_mirrors", "_not_listed", "_running_since", "_settled", "_shown", "_timeouts", "_unknown_since", "_unread",
-        "_watched", "ledger", "name", "projection",
+        "_mirrors", "_not_listed", "_running_since", "_settled", "_shown", "_timeouts", "_unknown_since",
+        "_watched", "ledger", "name", "projection", "unread",
     )  # fmt: skip
 
     def __init__(self, node_name: str, timeouts: Timeouts, allowance: Allowance | None = None) -> None:
@@ -77,8 +77,8 @@ class PodTracker:
         """Whether the report shows the admission of each pod in flight, by UID; for the state of the projection."""
         self._watched: set[str] = set()
         """Pods that the watch has on the node, not finished; without mirrors."""
-        self._unread: dict[str, float] = {}
-        """Pods whose requests cannot be read, and that no report shows, with the time at which they became known."""
+        self.unread: dict[str, float] = {}
+        """When each pod became known that may be in flight, and whose requests cannot be read; for reading only."""
         self._mirrors: dict[str, bool] = {}
         """Static pods of mirrors, and whether the mirror is there. Without it only those that the report shows."""
         self._running_since: tuple[tuple[str, int, str], float] | None = None
@@ -98,11 +98,11 @@ class PodTracker:
         match event:
             case PodSeen(pod=pod):
                 self._watched.add(pod.uid)
-                self._unread.pop(pod.uid, None)
+                self.unread.pop(pod.uid, None)
             case PodUnread(uid=uid):
                 self._watched.add(uid)
                 if self.ledger.find(uid) is None and uid not in self.ledger.resolved:
-                    self._unread.setdefault(uid, now)
+                    self.unread.setdefault(uid, now)
             case ContainerRefused(uid=uid, reason=reason):
                 admit = self.ledger.find(uid)
                 if admit is not None:  # it stays on the node, and the kubelet tries again
@@ -126,12 +126,7 @@ class PodTracker:
     def _forget(self, uid: str) -> None:
         """The watch no longer shows the pod on the node, or the pod is finished."""
         self._watched.discard(uid)
-        self._unread.pop(uid, None)
-
-    @property
-    def unread(self) -> Collection[str]:
-        """Pods that may be in flight, and whose requests cannot be read: what the node has free is not certain."""
-        return self._unread.keys()
+        self.unread.pop(uid, None)
 
     def reconcile(
         self, observation: Observation, heard_at: float, now: float, *, watch_is_live: bool
@@ -144,7 +139,7 @@ class PodTracker:
         if kubelet is None or state is None:
             return []
         limit = now - self._timeouts.unread
-        self._unread = {uid: at for uid, at in self._unread.items() if at > limit and uid not in state.pod_uids}
+        self.unread = {uid: at for uid, at in self.unread.items() if at > limit and uid not in state.pod_uids}
         projection = self.projection
         steps = projection.steps
         if projection.given is None or projection.given.reported is not state:
@@ -185,7 +180,7 @@ class PodTracker:
     def next_due(self, now: float) -> float | None:
         """When `reconcile` is due again without any event; None if never."""
         times = [at + self._timeouts.ghost for at in self._unknown_since.values() if now < at + self._timeouts.ghost]
-        times += [at + self._timeouts.unread for at in self._unread.values()]
+        times += [at + self._timeouts.unread for at in self.unread.values()]
         due = self.ledger.next_due(now, self._timeouts.assume)
         if due is not None:
             times.append(max(due, now + 0.001))

@@ -66,6 +66,7 @@ class NodeStore:
         self._on_settled: Final = settled
         self._restarts: Final = restarts or Restarts()
         self.restarting: Final = self._restarts.recorded  # for reading only: those that `starting` may return
+        self.silent: Final = self._restarts.silent  # for reading only
         self._nodes: Final = FiledNodes(self._view, awaited_until)
         self.classes: Final = self._nodes.classes  # for reading only
         self.await_report: Final = self._nodes.await_report
@@ -332,7 +333,8 @@ class NodeStore:
         self.node_objects.note_report(name, now)
         self._nodes.put(NodeRecord(observation=observation, heard_at=now, node_class=UNKNOWN, past_boots=past_boots))
         self._deadlines.note_message(name, now)
-        self._restarts.observe(observation, now)
+        for due in self._restarts.observe(observation, now):
+            self._deadlines.add_timeout(name, due)
         self._reconcile(name, now)
         return self._nodes[name]
 
@@ -353,6 +355,7 @@ class NodeStore:
     def _reconcile(self, name: str, now: float) -> None:
         """Record that the node has changed: its class is computed at the next read."""
         record = self._nodes.as_stored(name)
+        self._restarts.expire(name, now)
         self._nodes.changed(name)
         if record is None or not record.observation.is_replayable:
             self._trim(name, now)
@@ -388,10 +391,12 @@ class NodeStore:
         name, state, possible = record.name, record.observation.state, NO_STATES
         if state is not None and record.observation.is_replayable:
             possible = self._tracker(name).projection.possible(state, lambda: bool(self._later and self._later(name)))
-        unread = tuple(self.pods_of(name).unread)
+        unread, silent_since = tuple(self.pods_of(name).unread), self.silent.get(name)
+        is_outdated = not self._deadlines.is_fresh(name) or self._watching is Watching.SILENT
         return NodeView(
             possible=possible,
-            stale=not self._deadlines.is_fresh(name) or self._watching is Watching.SILENT or bool(unread),
+            stale=is_outdated or bool(unread) or silent_since is not None,
             score_only=name in self.score_only,
             unread=unread,
+            silent_since=silent_since,
         )

@@ -1,10 +1,9 @@
 """Checks a state read from a node: against itself, the machine and the configuration.
 
 Rules of this file
-- `contradictions` is for the state of a kubelet that runs. It passes over everything that a kubelet of 1.27 to 1.37
-  writes of itself while it runs. Each of these has its reason where it is passed over.
-- `check_at_start` is what a kubelet checks when it starts. It refuses some of what kubelets write, and those kubelets
-  then do not start again.
+- The state of a kubelet that runs may have everything that a kubelet of 1.27 to 1.37 writes of itself while it runs.
+  Each of these has its reason where it is passed over.
+- A kubelet that starts (`at_start`) refuses some of what kubelets write. Those kubelets then do not start again.
 - A kubelet goes on from whatever it holds. A state that names what the machine does not have cannot be replayed, since
   that kubelet sees another machine than the report has (`UnknownPartError`). Any other contradiction can.
 
@@ -18,12 +17,12 @@ from extender.kubelet.errors import FieldError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.sets import bits_of, format_list, iter_bits
+from extender.kubelet.startup import default_memory_nodes
 from extender.kubelet.state import (
     Block,
     CPUState,
     ManagerState,
     MemoryState,
-    NUMANodeMemory,
     OneContainer,
 )
 from extender.kubelet.verdict import Provider
@@ -43,30 +42,26 @@ class UnknownPartError(ObservedStateError):
     """The state names CPUs or NUMA nodes that the machine does not have. It cannot be replayed."""
 
 
-def contradictions(kubelet: Kubelet, state: ManagerState) -> Iterator[tuple[Provider, ObservedStateError]]:
-    """The first contradiction in each manager's state, for a kubelet that runs. Entries of pods that are gone are none.
+def contradictions(
+    kubelet: Kubelet, state: ManagerState, *, at_start: bool = False, without: Collection[Provider] = ()
+) -> Iterator[tuple[Provider, ObservedStateError]]:
+    """The first contradiction in each manager's state. Entries of pods that are gone are none.
 
     A kubelet writes a file twice for one allocation and for one release. A state from between the two has a
-    contradiction, and so has one of a kubelet that was killed between them. Such a kubelet does not start again.
+    contradiction, and so has one of a kubelet that was killed between them. *at_start*: those with which the kubelet
+    does not start, such as machineState.0.numberOfAssignments "5, but 4 blocks use the node". *without*: managers that
+    are not checked. A memory state with which the kubelet starts has no contradiction while it runs.
     """
     for provider, is_used, check in (
         (Provider.CPU, kubelet.cpu_static, _check_cpus),
         (Provider.MEMORY, kubelet.memory_static, _check_memory),
-        (Provider.DEVICE, True, _check_devices),
+        (Provider.DEVICE, not at_start, _check_devices),
     ):
         try:
-            if is_used:
-                check(kubelet, state, at_start=False)
+            if is_used and provider not in without:
+                check(kubelet, state, at_start=at_start)
         except ObservedStateError as error:
             yield provider, error
-
-
-def check_at_start(kubelet: Kubelet, state: ManagerState) -> None:
-    """Raise ObservedStateError for the first contradiction with which the kubelet does not start."""
-    if kubelet.cpu_static:
-        _check_cpus(kubelet, state, at_start=True)
-    if kubelet.memory_static:
-        _check_memory(kubelet, state, at_start=True)
 
 
 def _check_cpus(kubelet: Kubelet, manager_state: ManagerState, *, at_start: bool) -> None:
@@ -174,12 +169,15 @@ def _check_memory(kubelet: Kubelet, manager_state: ManagerState, *, at_start: bo
                 message = f"free {amounts.free} + reserved {amounts.reserved} is not {amounts.allocatable} allocatable"
                 raise ObservedStateError(f"{field}.{node.id}.memoryMap.{name}", message)
     for node in state.nodes:
-        if at_start or not kubelet.rules.pod_level_managers:  # a pod admitted again counts again (AllocatePod)
-            _check_assignments(node, blocks, field)
+        users = sum([block.mask >> node.id & 1 for block in blocks])
+        if users != node.assignments and (at_start or not kubelet.rules.pod_level_managers):
+            # with the gate, a pod admitted again counts again while the kubelet runs (AllocatePod)
+            message = f"{node.assignments}, but {users} blocks use the node"
+            raise ObservedStateError(f"{field}.{node.id}.numberOfAssignments", message)
         if node.cells >> node.id & 1 == 0:
             raise ObservedStateError(f"{field}.{node.id}.cells", "the node itself is not among them")
-    if at_start and kubelet.rules.memory_group_check:
-        _check_sums(state, blocks, field)
+    if at_start:
+        _check_memory_at_start(kubelet, state, blocks, field)
 
 
 def _memory_blocks(state: MemoryState) -> list[Block]:
@@ -209,26 +207,29 @@ def _refuse_numa_nodes(state: MemoryState, ids: tuple[int, ...]) -> None:
                 raise UnknownPartError(where, f"NUMA nodes {unknown} do not exist on this machine")
 
 
-def _check_assignments(node: NUMANodeMemory, blocks: list[Block], field: str) -> None:
-    users = sum([block.mask >> node.id & 1 for block in blocks])
-    if users != node.assignments:
-        message = f"{node.assignments}, but {users} blocks use the node"
-        raise ObservedStateError(f"{field}.{node.id}.numberOfAssignments", message)
+def _check_memory_at_start(kubelet: Kubelet, state: MemoryState, blocks: list[Block], field: str) -> None:
+    """Amounts of each NUMA node are those of the configuration. Bytes reserved on all are the sizes of all blocks.
 
-
-def _check_sums(state: MemoryState, blocks: list[Block], field: str) -> None:
-    """Bytes reserved on all nodes are the sizes of all blocks.
-
-    Per group that need not hold: another provider's affinity can pin a block to one node of a group. While a kubelet
-    runs, it need not hold at all. A pod that is admitted again charges its init containers only with what they do not
-    reuse, and writes them blocks of whole size (Allocate, after AddContainer has released them). Until 1.31 groups
-    could overlap, and a release then loses bytes for good.
+    Per group the latter need not hold: another provider's affinity can pin a block to one node of a group. While a
+    kubelet runs, it need not hold at all. A pod that is admitted again charges its init containers only with what they
+    do not reuse, and writes them blocks of whole size (Allocate, after AddContainer has released them). Until 1.31
+    groups could overlap, and a release then loses bytes for good.
     """
-    for name in sorted({name for node in state.nodes for name, _ in node.amounts}):
-        reserved = sum(amounts.reserved for node in state.nodes if (amounts := node.get(name)))
-        sizes = sum([block.size for block in blocks if block.type == name])
-        if reserved != sizes:
-            message = f"{reserved} bytes of {name} are reserved, but the blocks of all containers hold {sizes}"
+    reserved, sizes = dict[str, int](), dict[str, int]()
+    for node, empty in zip(state.nodes, default_memory_nodes(kubelet), strict=True):
+        expected = dict(empty.amounts)
+        for name, amounts in node.amounts:
+            if name not in expected or expected[name][:3] != amounts[:3]:
+                message = f"the reserved or total {name} of NUMA node {node.id} differs from the configuration"
+                raise ObservedStateError(field, message)
+            reserved[name] = reserved.get(name, 0) + amounts.reserved
+    for block in blocks:
+        sizes[block.type] = sizes.get(block.type, 0) + block.size
+    for name, amount in sorted(reserved.items()):
+        if kubelet.rules.memory_group_check and amount != sizes.get(name, 0):
+            message = (
+                f"{amount} bytes of {name} are reserved, but the blocks of all containers hold {sizes.get(name, 0)}"
+            )
             raise ObservedStateError(field, message)
 
 

@@ -22,10 +22,11 @@ from typing import Final
 from extender.kubelet.admission import Outcome, admit, release_pods
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.memory_manager import release_container
-from extender.kubelet.observed import CPU_FIELD, ObservedStateError, check_at_start
+from extender.kubelet.observed import contradictions
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.startup import initial_state
 from extender.kubelet.state import DeviceState, ManagerState, NUMANodeMemory
+from extender.kubelet.verdict import Provider
 
 CPU_FILE: Final = "cpu_manager_state"
 MEMORY_FILE: Final = "memory_manager_state"
@@ -49,7 +50,6 @@ class Restored:
 
 def restore(old: Kubelet, new: Kubelet, state: ManagerState) -> Restored:
     """What kubelet *new* restores from the state files that *old* wrote. Devices have not registered."""
-    refused = []
     empty = initial_state(new, {})
     kept = _without_lost_entries(old, new, state)
     kept = ManagerState(
@@ -57,13 +57,16 @@ def restore(old: Kubelet, new: Kubelet, state: ManagerState) -> Restored:
         memory=replace(kept.memory, reusable=("", {})),
         devices=DeviceState.of({name: {} for name in state.devices.devices}, state.devices.entries),
     )
-    for name, before, after in (
-        (CPU_FILE, _cpu_policy(old), _cpu_policy(new)),
-        (MEMORY_FILE, _memory_policy(old), _memory_policy(new)),
+    refused, invalid = [], dict(contradictions(new, kept, at_start=True))
+    for name, manager, policies, before, after in (
+        (CPU_FILE, Provider.CPU, ("none", "static"), old.cpu_static, new.cpu_static),
+        (MEMORY_FILE, Provider.MEMORY, ("None", "Static"), old.memory_static, new.memory_static),
     ):
-        reason = f"it is of policy {before}, and the kubelet is configured with {after}" if before != after else ""
-        if not reason and after.lower() == "static":
-            reason = _unread_format(old, new) or _invalid(new, kept, name)
+        reason = _unread_format(old, new) if after else ""
+        if before != after:
+            reason = f"it is of policy {policies[before]}, and the kubelet is configured with {policies[after]}"
+        if not reason and (error := invalid.get(manager)) is not None:
+            reason = f"{error.field.removeprefix(f'state.{name}.')}: {error.reason}"
         if reason:
             refused.append(RefusedFile(name, reason))
             kept = replace(kept, cpu=empty.cpu) if name == CPU_FILE else replace(kept, memory=empty.memory)
@@ -117,42 +120,6 @@ def _unread_format(old: Kubelet, new: Kubelet) -> str:
             "" if is_read else "it was written with the feature gate PodLevelResourceManagers, and fails its checksum"
         )
     return ""
-
-
-def _invalid(kubelet: Kubelet, state: ManagerState, name: str) -> str:
-    """Why the kubelet's check of one file fails; empty if it does not."""
-    empty = initial_state(kubelet, {})
-    if name == CPU_FILE:
-        only = replace(state, memory=empty.memory)
-    else:
-        only = replace(state, cpu=empty.cpu)
-        if reason := _changed_memory(kubelet, state):
-            return reason
-    try:
-        check_at_start(kubelet, only)
-    except ObservedStateError as error:
-        where = error.field.removeprefix(f"{CPU_FIELD}.").removeprefix("state.memory_manager_state.")
-        return f"{where}: {error.reason}"
-    return ""
-
-
-def _changed_memory(kubelet: Kubelet, state: ManagerState) -> str:
-    """Whether machine or reservation changed: the file has the amounts of each NUMA node. Empty: they did not."""
-    expected = {node.id: dict(node.amounts) for node in initial_state(kubelet, {}).memory.nodes}
-    for node in state.memory.nodes:
-        for name, amounts in node.amounts:
-            wanted = expected.get(node.id, {}).get(name)
-            if wanted is None or wanted[:3] != amounts[:3]:
-                return f"the reserved or total {name} of NUMA node {node.id} differs from the configuration"
-    return ""
-
-
-def _cpu_policy(kubelet: Kubelet) -> str:
-    return "static" if kubelet.cpu_static else "none"
-
-
-def _memory_policy(kubelet: Kubelet) -> str:
-    return "Static" if kubelet.memory_static else "None"
 
 
 MAX_ORDERS: Final = 120

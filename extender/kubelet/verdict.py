@@ -23,11 +23,11 @@ class Certainty(StrEnum):
     ASSUMED = "assumed"
     """The kubelet is newer than the newest known, and is assumed to behave as that one."""
     POSSIBLE = "possible"
-    """The outcome depends on random choices of the kubelet, and not all of them may have been tried."""
+    """The outcome depends on random choices, not all of which may have been tried; or the state files are in doubt."""
     DEGRADED = "degraded"
     """Only counts per NUMA node are known."""
     STALE = "stale"
-    """The node's last report is old."""
+    """The node's last report is old, or its kubelet does not answer."""
     UNKNOWN = "unknown"
     """There is no usable report of the node."""
 

@@ -17,7 +17,7 @@ Rules of this file
   because it names the pod's UID, and a pod gets one node only. Few calls wait at a time.
 - The outcome for the node's pods in flight and this pod can take long to compute (`late_projections`). The call waits
   for it, up to `judge_seconds` before and after the room is reserved; then the pod is refused for now.
-- A node whose kubelet is stopped or has just started takes no replayed pod, for a bounded time.
+- A node whose kubelet is stopped or has just started takes no replayed pod.
 - Each objector may keep the pod away from the node, in the order of the list; see `objections`.
 """
 
@@ -56,6 +56,7 @@ MAX_WAITING: Final = 32
 
 UNSETTLED: Final = NotBound(f"{RefusalReason.UNSETTLED.text}; {RETRY}", BindFailure.UNSETTLED)
 STARTING: Final = NotBound(f"{RefusalReason.STARTING.text}; {RETRY}", BindFailure.STARTING)
+SILENT: Final = NotBound(f"{RefusalReason.SILENT.text}; {RETRY}", BindFailure.STARTING)
 STOPPED: Final = MaybeBound("the call has ended before its outcome was known")
 NO_ACCESS: Final = NotBound(
     "this extender has no access to the API server: leave `bindVerb` out", BindFailure.NO_ACCESS
@@ -190,7 +191,7 @@ class Bind:
         judgement = await self._judge.answer_node(pod, node_name, self._settings.judge_seconds)
         is_replayed = judgement.merit is not None
         if is_replayed and node_name in self._cluster.starting(self._clock()):
-            return STARTING
+            return SILENT if node_name in self._cluster.silent else STARTING
         if judgement.refusal is not None:
             return NotBound(f"{judgement.refusal.text}; {RETRY}", BindFailure.REFUSED)
         for objector in self._objectors:

@@ -51,6 +51,7 @@ class RefusalReason(Enum):
     AWAITED = ("the node's NUMA state has not been reported yet", False)
     JUST_REFUSED = ("the node's kubelet has just refused a pod of this kind", False)
     STARTING = ("the node's kubelet is starting and has not released the resources of ended pods yet", False)
+    SILENT = ("the node's kubelet does not answer and may not start again", False)
     HELD = ("the room on the node is held for the pods of a group", False)
     SHAPE = ("the node has the last room for a declared shape, and another node fits the pod", False)
     ROOM = ("room is being made on the node for another pod, and another node fits the pod", False)

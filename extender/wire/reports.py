@@ -79,10 +79,6 @@ _READ_LATER: Final = frozenset({"machine", "kubelet"})
 _NO_MACHINE: Final = report.ReportedMachine(cpus=(), numa=(), num_sockets=0)
 
 
-class _Versioned(msgspec.Struct):
-    version: object = NRI_VERSION
-
-
 def _raw(name: str, names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(msgspec.defstruct(name, [(each, msgspec.Raw, msgspec.Raw()) for each in names]))
 
@@ -90,8 +86,7 @@ def _raw(name: str, names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
 _FIELDS: Final = {field.name: field for field in fields(report.NodeReport)}
 _DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in get_type_hints(report.NodeReport).items()}
 _SPLIT: Final = _raw("ReportFields", tuple(_FIELDS))
-_SPLIT_NRI: Final = _raw("NriFields", _NRI_FIXED)
-_VERSIONED: Final = msgspec.json.Decoder(_Versioned)
+_SPLIT_NRI: Final = _raw("NriFields", ("version", *_NRI_FIXED))
 
 
 class ReportParts:
@@ -133,13 +128,13 @@ class ReportParts:
     def leave_out_unknown_nri(self) -> str:
         """Leave out a section of the NRI policy whose version is unknown. Returns why; "" if it is not left out."""
         try:
-            version = _VERSIONED.decode(self._parts.get(NRI, b"{}")).version
+            version = bytes(_SPLIT_NRI.decode(self._parts.get(NRI, b"{}")).version) or b"%d" % NRI_VERSION
         except msgspec.DecodeError:
             return ""
-        if version == NRI_VERSION:
+        if version == b"%d" % NRI_VERSION:
             return ""
         del self._parts[NRI]
-        return f"version {version!r:.40} is not known; this extender reads version {NRI_VERSION}"
+        return f"version {version.decode():.40} is not known; this extender reads version {NRI_VERSION}"
 
     def facts(self) -> report.NodeReport:
         """The report without `machine` and `kubelet`. Raises WireError, also if its schema version is unknown."""
@@ -279,7 +274,8 @@ def _with_kubelet(
     except CapError as cap:
         problems.append(problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
         return read
-    read = replace(read, kubelet=kubelet, kubelet_digest=digest, **observed._asdict())
+    read = replace(read, state=observed.state, hidden=observed.hidden, contradictory=observed.contradictory)
+    read = replace(read, kubelet=kubelet, kubelet_digest=digest)
     return read if facts.nri is None else _with_policy(read, kubelet, observed.state, problems)
 
 

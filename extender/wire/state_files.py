@@ -12,17 +12,17 @@ Rules of this file
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from sys import intern
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import MAX_CPUS, MAX_NUMA_NODE_ID
-from extender.kubelet.observed import ObservedStateError, UnknownPartError, contradictions
+from extender.kubelet.observed import UnknownPartError, contradictions
 from extender.kubelet.sets import bits_of, parse_list
 from extender.kubelet.startup import initial_state
 from extender.kubelet.state import (
@@ -275,35 +275,25 @@ def device_entries_from_json(document: JsonObject) -> DeviceEntries:
 
 
 NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
+NO_START: Final = "the kubelet does not start with this file; before its next start, drain the node and delete the file"
 
 
-class _Gaps:
-    """Collects what is missing in a report."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
-        self.hidden: set[Provider] = set()
-        self.contradictory = False
-
-    def hide(self, manager: Provider, path: str, reason: str) -> None:
-        self.hidden.add(manager)
-        self.problems.append(problem(path, f"{reason}: no verdict for pods that need the {manager.value} manager"))
-
-    def doubt(self, error: ObservedStateError) -> None:
-        self.contradictory = True
-        reason = f"{error.reason}: the kubelet has not finished writing, or was stopped before; no verdict is certain"
-        self.problems.append(problem(error.field, reason))
-
-
-class ObservedState(NamedTuple):
-    """`hidden`: the managers whose state is unknown; theirs is the one of a node without pods.
+@dataclass(slots=True)
+class ObservedState:
+    """What the managers hold. `hidden`: the managers whose state is unknown; theirs is the one of a node without pods.
 
     `contradictory`: the state contradicts itself in a way that no kubelet writes which has finished writing.
     """
 
+    problems: list[Problem]
     state: ManagerState
     hidden: frozenset[Provider] = NOTHING_HIDDEN
     contradictory: bool = False
+
+    def hide(self, manager: Provider, path: str, reason: str) -> None:
+        """The state of the manager is unknown."""
+        self.hidden |= {manager}
+        self.problems.append(problem(path, f"{reason}: no verdict for pods that need the {manager.value} manager"))
 
 
 def observed_state(facts: NodeReport, kubelet: Kubelet, devices: Devices, problems: list[Problem]) -> ObservedState:
@@ -312,59 +302,68 @@ def observed_state(facts: NodeReport, kubelet: Kubelet, devices: Devices, proble
     Raises:
         WireError: a state file has a wrong type, or a value that none of its kind has.
     """
-    gaps = _Gaps(problems)
     empty = initial_state(kubelet, devices)
+    observed = ObservedState(problems, empty)
     state = ManagerState(
-        cpu=_cpu_state(facts.state.cpu_manager_state, kubelet, empty.cpu, gaps),
-        memory=_memory_state(facts.state.memory_manager_state, kubelet, empty.memory, gaps),
-        devices=_device_state(facts, devices, gaps),
+        cpu=_cpu_state(facts.state.cpu_manager_state, kubelet, empty.cpu, observed),
+        memory=_memory_state(facts.state.memory_manager_state, kubelet, empty.memory, observed),
+        devices=_device_state(facts, devices, observed),
     )
-    for manager, error in contradictions(kubelet, state):
+    stopping = dict(contradictions(kubelet, state, at_start=True))
+    problems += [problem(error.field, f"{error.reason}: {NO_START}") for error in stopping.values()]
+    for manager, error in contradictions(kubelet, state, without={Provider.MEMORY} - stopping.keys()):
         if isinstance(error, UnknownPartError):
-            gaps.hide(manager, error.field, error.reason)
+            observed.hide(manager, error.field, error.reason)
             state = replace(state, cpu=empty.cpu) if manager is Provider.CPU else replace(state, memory=empty.memory)
         else:
-            gaps.doubt(error)
-    return ObservedState(state, frozenset(gaps.hidden) if gaps.hidden else NOTHING_HIDDEN, gaps.contradictory)
+            observed.contradictory = True
+            reason = (
+                f"{error.reason}: the kubelet has not finished writing, or was stopped before; no verdict is certain"
+            )
+            problems.append(problem(error.field, reason))
+    observed.state = state
+    return observed
 
 
-def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, gaps: _Gaps) -> CPUState:
+def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, observed: ObservedState) -> CPUState:
     policy = kubelet.config.cpu_manager_policy
-    content = _readable(document, policy, Provider.CPU, CPU_FIELD, gaps, needed=kubelet.cpu_static)
+    content = _readable(document, policy, Provider.CPU, CPU_FIELD, observed, needed=kubelet.cpu_static)
     if content is None:
         return empty
     return cpu_state(content, max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)) or empty
 
 
-def _memory_state(document: JsonObject | None, kubelet: Kubelet, empty: MemoryState, gaps: _Gaps) -> MemoryState:
+def _memory_state(
+    document: JsonObject | None, kubelet: Kubelet, empty: MemoryState, observed: ObservedState
+) -> MemoryState:
     policy = kubelet.config.memory_manager_policy
-    content = _readable(document, policy, Provider.MEMORY, MEMORY_FIELD, gaps, needed=kubelet.memory_static)
+    content = _readable(document, policy, Provider.MEMORY, MEMORY_FIELD, observed, needed=kubelet.memory_static)
     return empty if content is None else memory_state(content) or empty
 
 
 def _readable(
-    document: JsonObject | None, policy: str, manager: Provider, field: str, gaps: _Gaps, *, needed: bool
+    document: JsonObject | None, policy: str, manager: Provider, field: str, observed: ObservedState, *, needed: bool
 ) -> JsonObject | None:
     """The content of the document. None if it has no state; if it should have one, the manager is hidden."""
     if document is None:
         if needed:
-            gaps.hide(manager, field, "missing")
+            observed.hide(manager, field, "missing")
         return None
     content = restored(document, field)
     written_by = content.get("policyName") or ""
     if written_by != policy:
-        gaps.hide(
+        observed.hide(
             manager, field, f"written under policy {shown(written_by)}, but the configuration has {shown(policy)}"
         )
         return None
     return content if needed else None
 
 
-def _device_state(facts: NodeReport, devices: Devices, gaps: _Gaps) -> DeviceState:
+def _device_state(facts: NodeReport, devices: Devices, observed: ObservedState) -> DeviceState:
     """A node on which no plugin ever registered has no checkpoint, and needs none."""
     document = facts.state.kubelet_internal_checkpoint
     if facts.devices is None:
-        gaps.hide(Provider.DEVICE, "devices", "not known")
+        observed.hide(Provider.DEVICE, "devices", "not known")
     elif document is None and devices:
-        gaps.hide(Provider.DEVICE, DEVICE_FIELD, "missing")
+        observed.hide(Provider.DEVICE, DEVICE_FIELD, "missing")
     return DeviceState.of(devices, device_entries_from_json(document) if document is not None else {})

@@ -27,7 +27,7 @@ from extender.cluster.store import NodeStore
 from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Admitted
+from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.pod import Pod
 from extender.samples.nodes import SampleNode
 from extender.wire.pods import pod_from_json
@@ -604,3 +604,20 @@ def test_reports_that_came_before_the_first_list_of_nodes_are_checked_too() -> N
     world.cluster.expire(70)
 
     assert len(world.cluster) == 0
+
+
+def test_a_kubelet_becomes_silent_and_has_started_by_the_passing_of_time_alone() -> None:
+    world = World()
+
+    def certainty(now: float) -> Certainty:
+        world.cluster.expire(now)
+        record = world.cluster.get("n")
+        assert record is not None
+        return record.certainty
+
+    world.report(EMPTY.state, 100, kubelet_listens=False, kubelet_seconds=0.5)
+    assert [certainty(now) for now in (149, 150, 900)] == [Certainty.EXACT, Certainty.STALE, Certainty.STALE]
+    assert "n" in world.cluster.starting(900)
+    world.report(EMPTY.state, 901, kubelet_listens=True, kubelet_seconds=1.0)
+    assert [certainty(now) for now in (902, 909, 911)] == [Certainty.STALE, Certainty.STALE, Certainty.EXACT]
+    assert "n" not in world.cluster.starting(911)

@@ -26,6 +26,10 @@ EXPORTER = (
     "import node_exporter.node as node; from node_exporter.__main__ import main;"
     "node.SETTLING_SECONDS = 0.0; main()"  # else the looks after a start would notice the stop as well
 )
+IMPATIENT = (
+    "from node_exporter.podresources import PodResourcesClient; from node_exporter.__main__ import main;"
+    "PodResourcesClient.__init__.__defaults__ = (1.0,); main()"
+)
 
 
 @pytest.fixture
@@ -73,6 +77,32 @@ def test_a_killed_and_a_started_kubelet_are_reported_at_once(root: Path) -> None
             extender.wait_for(lambda told: told.reports[-1]["podresources"]["available"])
             assert extender.reports[-1]["podresources"]["since"] > before
         finally:
+            kill(running)
+            exporter.terminate()
+            exporter.communicate(timeout=PATIENCE_SECONDS)
+            extender.close()
+
+
+def test_a_kubelet_that_stops_to_answer_is_reported_although_its_socket_still_takes_connections(root: Path) -> None:
+    path, extender = root / KUBELET_DIR / "pod-resources/kubelet.sock", FakeExtender()
+    path.parent.mkdir(parents=True)
+    command = [sys.executable, "-c", IMPATIENT, "run", "--root", str(root), "--node-name", "n1", "--listen", ""]
+    running = kubelet(path)
+    with subprocess.Popen(
+        [*command, "--push", extender.url, "--interval", "0.5"], stderr=subprocess.PIPE, text=True
+    ) as exporter:
+        try:
+            extender.wait_for(lambda told: told.reports and told.reports[-1]["podresources"]["available"])
+            answered = extender.reports[-1]["podresources"]
+            running.send_signal(signal.SIGSTOP)
+            extender.wait_for(lambda told: not told.reports[-1]["podresources"]["available"])
+            silent = extender.reports[-1]
+            assert answered["since"] < silent["podresources"]["since"] <= silent["observed_at"]
+            assert any("DEADLINE_EXCEEDED" in problem["reason"] for problem in silent["problems"])
+            running.send_signal(signal.SIGCONT)
+            extender.wait_for(lambda told: told.reports[-1]["podresources"] == answered)
+        finally:
+            running.send_signal(signal.SIGCONT)
             kill(running)
             exporter.terminate()
             exporter.communicate(timeout=PATIENCE_SECONDS)

@@ -147,9 +147,8 @@ async def _nodes(service: Service) -> None:
     for (version, certainty), count in counts.items():
         by_minor[_minor_label(version), certainty.value] += count
     for certainty in Certainty:
-        if certainty is not Certainty.POSSIBLE:  # that value exists for verdicts only
-            nodes = sum(count for (_, each), count in counts.items() if each is certainty)
-            service.metrics.nodes.labels(certainty.value).set(nodes)
+        nodes = sum(count for (_, each), count in counts.items() if each is certainty)
+        service.metrics.nodes.labels(certainty.value).set(nodes)
     service.metrics.kubelets.clear()
     for labels, count in by_minor.items():
         service.metrics.kubelets.labels(*labels).set(count)

@@ -44,8 +44,9 @@ class NodeSummary(ReplyBody):
     certainty: Annotated[
         Certainty,
         about(
-            "Certainty of verdicts: `exact`; `assumed`: the kubelet is newer than the newest known; `stale`: the last "
-            "report is old; `degraded`: only published amounts are known; `unknown`: no verdict."
+            "Certainty of verdicts: `exact`; `assumed`: the kubelet is newer than the newest known; `possible`: the "
+            "state files contradict themselves; `stale`: the last report is old, or the kubelet does not answer; "
+            "`degraded`: only published amounts are known; `unknown`: no verdict."
         ),
     ]
     hidden: Annotated[

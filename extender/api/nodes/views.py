@@ -84,10 +84,16 @@ def summarize(record: NodeRecord, now: float, note: Note | None = None) -> NodeS
 
 
 def problem_count(record: NodeRecord, note: Note | None) -> int:
-    """Warnings and errors that the node reports, plus one for *note*, and one for pods that cannot be read."""
+    """Warnings and errors that the node reports, plus those that the extender itself has found."""
     problems = record.observation.facts.get("problems")
     reported = sum(p["severity"] != "info" for p in problems) if isinstance(problems, list) else 0
-    return reported + (note is not None) + bool(record.unread) + record.observation.has_other_pools
+    return (
+        reported
+        + (note is not None)
+        + bool(record.unread)
+        + record.observation.has_other_pools
+        + (record.silent_since is not None)
+    )
 
 
 def numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[NUMASummary]:
@@ -162,7 +168,10 @@ def describe(
     facts = record.observation.facts
     detail = NodeDetail(
         **asdict(summarize(record, now, note)),
-        problem_list=[*convert(facts.get("problems", []), list[ProblemView]), *_own_problems(record, note, behaviours)],
+        problem_list=[
+            *convert(facts.get("problems", []), list[ProblemView]),
+            *_own_problems(record, now, note, behaviours),
+        ],
         behaves_as=[str(each.setting) for each in behaviours],
         pod_list=convert(facts.get("pods"), list[dict[str, Any]] | None),
         zones=convert(facts.get("zones", []), list[dict[str, Any]]),
@@ -177,10 +186,18 @@ def describe(
     return detail
 
 
-def _own_problems(record: NodeRecord, note: Note | None, behaviours: Sequence[Behaviour]) -> Iterator[ProblemView]:
+def _own_problems(
+    record: NodeRecord, now: float, note: Note | None, behaviours: Sequence[Behaviour]
+) -> Iterator[ProblemView]:
     """What the extender itself has found."""
     if note is not None:
         yield ProblemView(source="extender", path="replay", reason=note.reason, severity="error")
+    if record.silent_since is not None:
+        reason = (
+            f"the kubelet has not answered for {now - record.silent_since:.0f} s: the node counts as stale, and gets "
+            "no pod that needs alignment; the kubelet's log says why"
+        )
+        yield ProblemView(source="extender", path="podresources", reason=reason, severity="error")
     if record.unread:
         shown = ", ".join(uid[:MAX_UID] for uid in record.unread[:MAX_UIDS])
         reason = (

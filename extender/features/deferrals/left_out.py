@@ -79,6 +79,7 @@ class Deferrals(Objector):
 class StartingKubelets(Objector):
     """Objects to nodes whose kubelets are stopped or starting: bind refuses a pod there that they would align.
 
+    A node whose kubelet has not answered for longer than a restart takes is refused even if no other node is feasible.
     The pod's nominated node is not left out.
     """
 
@@ -87,7 +88,7 @@ class StartingKubelets(Objector):
         self.grounds = cluster.restarting
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
-        """The result without these nodes; as an error if no other node is feasible, and this extender binds."""
+        """The result without these nodes; as an error if only a start is to be waited for, and this extender binds."""
         now, answers = self._clock(), call.answers
         names = set[str]() if answers is None else set(self._cluster.starting(now)).intersection(filtered.feasible)
         names.discard(_nominated_node(call, now))
@@ -96,8 +97,9 @@ class StartingKubelets(Objector):
         judged, judgements = zip(answers.names, answers.codes.tolist(), strict=True), answers.kinds.judgements
         # where the judgement has no merit, the kubelet aligns nothing for the pod
         aligning = {name for name, code in judged if name in names and judgements[code].merit is not None}
+        filtered = without(filtered, aligning & self._cluster.silent.keys(), RefusalReason.SILENT, Certainty.STALE)
         after = without(filtered, aligning, RefusalReason.STARTING)
-        if after.feasible:
+        if after.feasible or after is filtered:
             return after
         return filtered if self._link.binder is None else replace(after, error=NO_OTHER)
 

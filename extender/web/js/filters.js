@@ -4,7 +4,7 @@ import { byId, fill, h } from "./dom.js";
 import { on, setFilters, state } from "./state.js";
 import { KINDS } from "./verdict.js";
 
-const STATES = [["exact", "known exactly"], ["assumed", "newer kubelet"], ["stale", "stale"], ["unknown", "unknown"], ["degraded", "degraded"], ["problems", "with problems"]];
+const STATES = [["exact", "known exactly"], ["assumed", "newer kubelet"], ["possible", "contradictory"], ["stale", "stale"], ["unknown", "unknown"], ["degraded", "degraded"], ["problems", "with problems"]];
 const FREE = ["1", "2", "4", "8", "16", "24", "32", "48", "64", "96", "128"];
 
 /** Listen to the controls, and keep them equal to the address. */
