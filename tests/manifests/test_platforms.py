@@ -43,3 +43,17 @@ def test_openshift_verifies_kubelets_with_the_ca_that_the_page_puts_beside_ours(
     (mount,) = (each for each in exporter["volumeMounts"] if each["mountPath"] == folder)
     (volume,) = (each for each in pod["volumes"] if each["name"] == mount["name"])
     assert volume["configMap"] == {"name": "numa-extender-ca"}
+
+
+def test_there_is_no_bundle_for_olm_because_it_would_lack_the_exporters() -> None:
+    """The list of kinds is that of operator-registry, `pkg/lib/bundle/supported_resources.go`, of November 2026."""
+    in_a_bundle = {
+        "ClusterRole", "ClusterRoleBinding", "ConfigMap", "ConsoleCLIDownload", "ConsoleLink", "ConsolePlugin",
+        "ConsoleQuickStart", "ConsoleYAMLSample", "CustomResourceDefinition", "NetworkPolicy", "PodDisruptionBudget",
+        "PodMonitor", "PriorityClass", "PrometheusRule", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount",
+        "ServiceMonitor", "VerticalPodAutoscaler",
+    }  # fmt: skip
+    objects = chart_objects(f"--values={CHART / 'platforms/openshift.yaml'}", recipe="second-scheduler")
+    of_the_csv = {"Deployment"}
+    assert {"DaemonSet", "Namespace"} <= {o["kind"] for o in objects} - in_a_bundle - of_the_csv
+    assert "There is no OLM bundle" in (MANIFESTS.parent / "release/README.md").read_text()
