@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tests.live import binaries
 from tests.live.cluster import REAL, RESTATED, Plan
+from tests.live.installing import APPLY, INSTALLERS
 from tests.live.mutants import CHANGES
 from tests.live.processes import SceneError
 from tests.live.report import Findings, table
@@ -43,6 +44,10 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM)
     "--kubelet", "programs_of_nodes", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="With real kubelets: their program, for instance of another minor. Of several, nodes have one in turn.",
 )  # fmt: skip
+@click.option(
+    "--installer", type=click.Choice(INSTALLERS), default=APPLY, show_default=True,
+    help="Install with kubectl or helm, as docs/install.md says, or object by object.",
+)  # fmt: skip
 @click.option("--recorded", is_flag=True, help="Restated kubelets on the machines that real ones have.")
 @click.option("--keep-logs", type=click.Path(path_type=Path), help="Copy all logs there at the end.")
 def main(
@@ -53,6 +58,7 @@ def main(
     programs_of_nodes: tuple[Path, ...],
     *,
     recorded: bool,
+    installer: str,
     **sizes: float | None,
 ) -> None:
     """Play scenes on real parts; exit code 1 if a bound is broken, 0 if all hold or the programs are not here."""
@@ -69,7 +75,9 @@ def main(
     if lacking:
         console.print(f"live scenes skipped: {lacking}", highlight=False)
         return
-    plan = Plan(keep_logs=keep_logs, mutant=mutant or "", kubelets=kubelets, recorded=recorded, **sizes)  # type: ignore[arg-type]
+    plan = Plan(
+        keep_logs=keep_logs, mutant=mutant or "", kubelets=kubelets, recorded=recorded, installer=installer, **sizes
+    )  # type: ignore[arg-type]
     found: list[Findings] = []
     for name in names or (
         WITH_REAL_KUBELETS if kubelets == REAL else (each for each in SCENES if each not in ONLY_REAL)

@@ -13,7 +13,7 @@ from tests.live import shapes
 from tests.live.api import Json
 from tests.live.binaries import Binaries
 from tests.live.control_plane import ControlPlane, control_plane
-from tests.live.installing import EXTENDER, install, token
+from tests.live.installing import APPLY, EXTENDER, install, token
 from tests.live.node import MakeNode
 from tests.live.nodes import Nodes
 from tests.live.restated_node import RestatedNode
@@ -34,7 +34,8 @@ class Plan:
     """What is to be played. `nodes`, `pods`, `rounds`, `seconds`: sizes, None: the scene's own.
 
     `mutant`: the change that the extender has, by its name in `mutants`; empty: none. `kubelets`: `RESTATED` or `REAL`.
-    `recorded`: restated kubelets have the machines and the configuration that real ones have.
+    `recorded`: restated kubelets have the machines and the configuration that real ones have. `installer`: one of
+    `INSTALLERS`.
     """
 
     seed: int = 1
@@ -46,6 +47,7 @@ class Plan:
     mutant: str = ""
     kubelets: str = RESTATED
     recorded: bool = False
+    installer: str = APPLY
 
 
 @dataclass
@@ -91,8 +93,8 @@ def cluster(
         stack.callback(_remove, directory, logs, plan.keep_logs)
         say("etcd and kube-apiserver start")
         plane = stack.enter_context(control_plane(binaries, directory, logs))
-        say(f"kube-apiserver {plane.version} is ready; our manifests are applied ({recipe})")
-        objects = install(plane.api, recipe, components)
+        say(f"kube-apiserver {plane.version} is ready; our manifests are installed ({recipe}, {plan.installer})")
+        objects = install(plane.api, recipe, components, plan.installer, plane.admin_kubeconfig)
         secret = plane.identities.secret("extender.token", token(plane.api, EXTENDER))
         kubeconfig = plane.identities.kubeconfig("extender", plane.url, {"tokenFile": str(secret)})
         shutil.copy(kubeconfig, directory / "extender.kubeconfig")

@@ -26,6 +26,7 @@ class ControlPlane:
     etcd: Program
     apiserver: Program
     admin_context: ssl.SSLContext
+    admin_kubeconfig: Path
     version: str = ""
 
     def wait_until_ready(self) -> None:
@@ -37,7 +38,11 @@ class ControlPlane:
 def control_plane(binaries: Binaries, directory: Path, logs: Path) -> Iterator[ControlPlane]:
     """Start both, wait until they are ready, and end them at the end."""
     identities = Identities(directory / "identity")
-    admin = identities.context(identities.client("admin", user="live-admin", group="system:masters"))
+    files = identities.client("admin", user="live-admin", group="system:masters")
+    admin, user = (
+        identities.context(files),
+        dict(zip(("client-certificate", "client-key"), map(str, files), strict=True)),
+    )
     with ExitStack() as stack:
         etcd_url, etcd = _etcd(binaries, identities, directory, logs)
         stack.enter_context(etcd)
@@ -47,7 +52,7 @@ def control_plane(binaries: Binaries, directory: Path, logs: Path) -> Iterator[C
         url = f"https://127.0.0.1:{port}"
         api = Api(url, admin)
         stack.callback(api.close)
-        running = ControlPlane(url, api, identities, etcd, apiserver, admin)
+        running = ControlPlane(url, api, identities, etcd, apiserver, admin, identities.kubeconfig("admin", url, user))
         running.wait_until_ready()
         running.version = api.call("GET", "/version")["gitVersion"]
         yield running

@@ -1,13 +1,20 @@
 """Our manifests on the real API server: every object of them, and tokens of their ServiceAccounts."""
 
+import json
+import os
+import subprocess
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
+import yaml
 
 from tests.live.api import Api, ApiError, Json
-from tests.live.processes import until
-from tests.manifests.rendering import containers, named, rendered
+from tests.live.processes import SceneError, until
+from tests.manifests.rendering import MANIFESTS, containers, named, rendered
+from tests.manifests.test_chart import CHART, HELM
 
 EXTENDER = ("numa-extender", "numa-extender")
 EXPORTER = ("numa-node-exporter", "numa-node-exporter")
@@ -15,17 +22,58 @@ EXPORTER = ("numa-node-exporter", "numa-node-exporter")
 AUDIENCE = "numa-extender"
 TOKEN_SECONDS = 6 * 3600
 _FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount")
+APPLY, KUBECTL, HELM_CHART = INSTALLERS = ("apply", "kubectl", "helm")
+"""Each object by itself as the tests render it, or the programs that docs/install.md names."""
 
 
-def install(api: Api, recipe: str, components: Sequence[str] = ()) -> tuple[Json, ...]:
-    """Apply `manifests/RECIPE`, with further components; the objects. No controller starts its pods: the test does."""
-    objects = (*rendered("crd"), *rendered(recipe, *components))
-    for document in sorted(objects, key=lambda o: o["kind"] not in _FIRST):
-        api.apply(document)
+def install(api: Api, recipe: str, components: Sequence[str], installer: str, kubeconfig: Path) -> tuple[Json, ...]:
+    """Install `manifests/RECIPE`, with further components; the objects. No controller starts its pods: the test does.
+
+    *kubeconfig*: with all rights, for `KUBECTL` and `HELM_CHART`.
+    """
+    if installer == KUBECTL:
+        objects = _with_kubectl(recipe, components, kubeconfig)
+    elif installer == HELM_CHART:
+        objects = _with_helm(recipe, components, kubeconfig)
+    else:
+        objects = (*rendered("crd"), *rendered(recipe, *components))
+        for document in sorted(objects, key=lambda o: o["kind"] not in _FIRST):
+            api.apply(document)
     api.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}})
     kinds = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
     until(lambda: api.answers(kinds), 60, "the API server serves NodeResourceTopology")
     return objects
+
+
+def _with_kubectl(recipe: str, components: Sequence[str], kubeconfig: Path) -> tuple[Json, ...]:
+    with tempfile.TemporaryDirectory() as folder:
+        overlay, base = Path(folder, "numa"), os.path.relpath(MANIFESTS, Path(folder, "numa").resolve())
+        overlay.mkdir()
+        names = {"resources": [f"{base}/{recipe}"], "components": [f"{base}/components/{name}" for name in components]}
+        (overlay / "kustomization.yaml").write_text(yaml.safe_dump(names))
+        for path in (MANIFESTS / "crd", overlay):
+            _run("kubectl", f"--kubeconfig={kubeconfig}", "apply", "-k", str(path))
+        return tuple(yaml.safe_load_all(_run("kubectl", "kustomize", str(overlay))))
+
+
+def _with_helm(recipe: str, components: Sequence[str], kubeconfig: Path) -> tuple[Json, ...]:
+    if HELM is None:
+        raise SceneError("helm is not installed (make helm gets it)")
+    to, values = f"--kubeconfig={kubeconfig}", {"recipe": recipe.rpartition("/")[2], "certificates": {"mode": "chart"}}
+    values["components"] = dict.fromkeys(components, True)
+    settings = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
+    where = ("numa", "--namespace=numa-extender", to)
+    _run(HELM, "upgrade", "--install", *where, str(CHART), "--create-namespace", *settings)
+    return tuple(o for o in yaml.safe_load_all(_run(HELM, "get", "manifest", *where)) if o)
+
+
+def _run(*command: str) -> str:
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except OSError as error:
+        raise SceneError(f"{command[0]}: {error.strerror}") from None
+    except subprocess.CalledProcessError as error:
+        raise SceneError(f"{' '.join(command)}: {error.stderr}") from None
 
 
 def token(api: Api, account: tuple[str, str], *, audience: str | None = None, pod: Json | None = None) -> str:
