@@ -37,7 +37,7 @@ _UNITS: Final = (
 _HEAD: Final = """# Settings
 
 Written by `python -m tests.docs.settings_page`; a test compares it with the code. An empty variable counts as not
-set. A variable that is similar to one of these, and is none of them, is logged as a warning at startup.
+set. A variable that is similar to one of these, and is none of them, is logged at startup. Names say the units.
 """
 _EXTENDER: Final = f"""
 ## The extender
@@ -99,16 +99,11 @@ def _lines(rows: Iterable[Row]) -> str:
 
 
 def _with_unit(default: str, unit: str) -> str:
-    """`60` seconds; - (file); `off`, of `off` or `on`. Numbers that count and plain text have no unit."""
-    if unit in ("count", "number", "text", "true or false", "JSON list"):
-        return default
-    return (
-        f"{default}, of {unit}"
-        if unit.startswith("`")
-        else f"{default} ({unit})"
-        if default == "-"
-        else f"{default} {unit}"
-    )
+    """`off`; `on`: the default, then the other choices. Names say other units: all but those of rates."""
+    if unit.startswith("`"):
+        others = [each for each in unit.split(" or ") if each != default]
+        return f"{default}; {' '.join(others)}"
+    return f"{default} a second" if unit == "requests per second" else default
 
 
 def _options(params: Iterable[click.Parameter]) -> Iterator[Row]:
