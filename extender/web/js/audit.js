@@ -57,8 +57,8 @@ function byKubelet(counts) {
     row.by[each.result] = (row.by[each.result] ?? 0) + each.count;
     rows.set(key, row);
   }
-  return table("Predictions by kubelet", ["Kubelet", "Policy", "Certainty", ...Object.values(RESULTS).map((num) => ({ num }))],
-    [...rows.values()].map(({ first, by }) => [first.version, `${first.policy}/${first.scope}`, first.certainty,
+  return table("Predictions by kubelet", ["Kubelet", ...Object.values(RESULTS).map((num) => ({ num }))],
+    [...rows.values()].map(({ first, by }) => [[first.version, h("span", { class: "hint" }, `${first.policy}/${first.scope}`, h("br"), first.certainty)],
       ...Object.keys(RESULTS).map((result) => ({ num: WRONG.includes(result) && by[result] ? h("strong", { class: "error" }, number(by[result])) : number(by[result] ?? 0) }))]));
 }
 

@@ -7,7 +7,7 @@ import { ago, plural } from "./units.js";
 const STEP = 4; // px of one earlier count
 const HEIGHT = 24; // px of the most copies
 
-const list = h("div");
+const list = h("div", { class: "groups" });
 const pane = h("div", { class: "groups" },
   h("div", { class: "welcome" }, h("h2", {}, "Declared shapes"),
     h("p", {}, "Pods of which some must be able to start at any time, beside those that run.")), list);
@@ -35,7 +35,7 @@ function item({ name, requests, hard, priority, copies, fits, missing, pools, ag
     h("p", {}, `${Object.entries(requests).map(([resource, amount]) => `${amount} ${resource}`).join(", ")} · ${hard ? "hard" : "ranked only"} · priority ${priority}`),
     h("p", {}, now, age_seconds === null ? null : `, counted ${ago(age_seconds)}`, of ? ` · by pool: ${of}` : null),
     problem ? h("p", { class: "error" }, `The last count failed: ${problem}`) : null,
-    history.length > 1 ? chart(history, copies) : null);
+    history.length > 1 ? [h("p", { class: "hint" }, `How many could start since ${ago(history[0].seconds_ago)}:`), chart(history, copies)] : null);
 }
 
 /** @param {{seconds_ago: number, fits: number}[]} history @param {number} copies */
@@ -56,7 +56,7 @@ function chart(history, copies) {
 function moved({ mode, stopped, finding, evictions, evictions_per_hour, plan, history }) {
   return h("section", {},
     h("h3", {}, "Moved pods"),
-    h("p", {}, `${mode === "on" ? "On" : "Dry run"} · ${evictions} of ${evictions_per_hour} evictions in the last hour`),
+    h("p", { class: "hint" }, `${mode === "on" ? "On" : "Dry run"} · ${evictions} of ${evictions_per_hour} evictions in the last hour`),
     stopped ? h("p", { class: "error", role: "alert" }, `Stopped: ${stopped}`) : null,
     finding ? h("p", { class: "hint" }, finding) : null,
     h("ol", { class: "group-list", "aria-label": "Plans" }, [...(plan ? [plan] : []), ...history].map(planned)));
