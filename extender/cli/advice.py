@@ -18,9 +18,9 @@ from extender.answers.rightsize import RightsizeReply
 from extender.answers.tune import TunedConfiguration, TuneReply
 from extender.answers.words import plural
 from extender.cli.client import complete_node
-from extender.cli.frame import Decorator, asks, next_text, notes_text
+from extender.cli.frame import Decorator, asks, next_text
 from extender.cli.questions import MANIFEST, kubelet_options, manifest_option, only_nodes
-from extender.cli.render import MARKS, new_table, placement_line, pod_line
+from extender.cli.render import MARKS, new_table, notes, placement_line, pod_line
 from extender.replay.alignment import Alignment
 
 MAX_NAMES, WIDTH = 5, 34
@@ -72,8 +72,8 @@ def make_room(answer: MakeRoomReply, form: str) -> RenderableType:
     if answer.result == "none":
         text = "no plan was found" if answer.complete else "no plan was found before the limit of tries"
         blocked = [Text(f"  {reason}") for reason in answer.blocked]
-        return Group(head, Text(f"{text} ({answer.searched} tried)", "red"), *blocked, notes_text(answer.notes))
-    return Group(head, table, notes_text(answer.notes), next_text("add --as script to print the commands of plan 1"))
+        return Group(head, Text(f"{text} ({answer.searched} tried)", "red"), *blocked, notes(answer))
+    return Group(head, table, notes(answer), next_text("add --as script to print the commands of plan 1"))
 
 
 @asks(
@@ -101,7 +101,7 @@ def defragment(answer: DefragmentReply, form: str) -> RenderableType:
         table.add_row(str(point.moves), str(point.copies), bar, largest, Text(moves or "now"))
     is_flat = len(answer.curve) == 1
     last = Text("no move gains a copy") if is_flat else next_text("add --as evictions to print the Eviction objects")
-    return Group(pod_line(answer.pod), table, notes_text(answer.notes), last)
+    return Group(pod_line(answer.pod), table, notes(answer), last)
 
 
 @asks(
@@ -132,7 +132,7 @@ def resize_check(answer: ResizeCheckReply) -> RenderableType:
         table.add_row(Text(each.node), Text(_placement(each)))
     others = answer.other_nodes
     count = Text(f"{plural(others, 'other node')} {'admits' if others == 1 else 'admit'} it")
-    return Group(head, table, count, *([notes_text(answer.notes)] if answer.notes else []), _next_of_resize(answer))
+    return Group(head, table, count, *([notes(answer)] if answer.notes else []), _next_of_resize(answer))
 
 
 def _placement(placement: PodPlacement) -> str:
@@ -189,7 +189,7 @@ def restart_check(answer: RestartCheckReply) -> RenderableType:
     results = {"kept": summary.kept, "moved": summary.moved, "may fail": summary.may_fail, "fail": summary.fails}
     counts = ", ".join(f"{count} {result}" for result, count in results.items() if count)
     last = Text(f"{plural(summary.pods, 'pod')}: {counts or 'none'}")
-    return Group(table, last, notes_text(answer.notes), *_next(answer.nodes))
+    return Group(table, last, notes(answer), *_next(answer.nodes))
 
 
 def _next(nodes: Iterable[RestartedNodeInfo]) -> Iterator[Text]:
@@ -258,7 +258,7 @@ def tune(answer: TuneReply, *, patches: bool) -> RenderableType:
             f"{plural(answer.tried, 'configuration')} tried",
         )
     )
-    parts: list[RenderableType] = [Text(f"{head}, seed {answer.seed}"), table, notes_text(answer.notes)]
+    parts: list[RenderableType] = [Text(f"{head}, seed {answer.seed}"), table, notes(answer)]
     return Group(*parts, *(_patches(answer) if patches else [next_text("add --patches to print the changes")]))
 
 
@@ -302,7 +302,7 @@ def rightsize(answer: RightsizeReply) -> RenderableType:
         boundary = Text(each.boundary)
         table.add_row(str(each.pods), Text(each.examples[0]), request, each.after, boundary, copies)
     last = [Text(f"{plural(answer.found, 'suggestion')} for {plural(answer.shapes, 'shape')} of pods")]
-    last.append(notes_text(answer.notes))
+    last.append(notes(answer))
     if answer.suggestions:
         first = answer.suggestions[0]
         last.append(

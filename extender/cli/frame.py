@@ -125,8 +125,3 @@ def ask(
 def next_text(command: str) -> Text:
     """What to type next."""
     return Text(f"next: {command}", "cyan")
-
-
-def notes_text(notes: Iterable[str]) -> Text:
-    """The notes of an answer, one a line."""
-    return Text("\n".join(f"note: {note}" for note in notes), "yellow")

@@ -59,9 +59,8 @@ def _shows(
     click.option(
         "--policy", type=click.Choice([each.value for each in TopologyPolicy]), help="Only nodes with this policy."
     ),
-    click.option(
-        "--min-free-cpus", type=click.IntRange(min=0), default=0, help="Only nodes with at least this many free CPUs."
-    ),
+    click.option("--min-free-cpus", type=click.IntRange(min=0), default=0, help="Only nodes with so many free CPUs."),
+    click.option("-l", "--selector", "label_selector", default="", help="Only nodes with these labels, as in kubectl."),
     key="nodes",
     names=lambda found: (f"node/{each.name}" for each in found),
 )

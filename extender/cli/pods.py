@@ -79,7 +79,7 @@ def capacity(answer: CapacityReply, rows: int) -> RenderableType:
     if summary.group > 1:
         lines.append(f"{summary.groups} whole groups of {summary.group} pods fit")
     lines += [f"  then on {each.nodes}: {each.why}" for each in summary.runs_out]
-    return Group(table, render.with_notes(Text("\n".join(lines)), summary.notes))
+    return Group(table, render.notes(summary, "\n".join(lines)))
 
 
 class WholePlan(PlanEnd):
@@ -122,7 +122,7 @@ def plan(answer: WholePlan, rows: int) -> RenderableType:
     text = Text(f"{summary.placed} of {summary.pods} pods have a node: {kinds}")
     if summary.held_back:
         text.append(f"\nall or nothing: {summary.held_back} pods with a node are held back", style="red")
-    return Group(table, render.with_notes(text, summary.notes))
+    return Group(table, render.notes(summary, text))
 
 
 @click.command(short_help="Show why a pod is pending, or why its kubelet refused it.")

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -56,14 +56,13 @@ def pod_line(pod: PodSummary) -> Text:
     """The pod of a question in one line, and its notes."""
     wants = ", ".join(f"{amount} {name}" for name, amount in pod.requests.items()) or "nothing"
     text = Text(f"{pod.kind} {pod.namespace}/{pod.name} ({pod.qos}) requests {wants}")
-    return with_notes(text, pod.notes)
+    return notes(pod, text)
 
 
-def with_notes(text: Text, notes: Iterable[str]) -> Text:
+def notes(answer: Any, text: str | Text = "") -> Text:  # noqa: ANN401 - any reply with notes
     """The text with the notes of an answer below it, one a line."""
-    for note in notes:
-        text.append(f"\nnote: {note}", style="yellow")
-    return text
+    texts = [Text(f"note: {note}", "yellow") for note in answer.notes]
+    return Text("\n").join([Text.assemble(text), *texts] if text else texts)
 
 
 def grouped(answers: Iterable[T], rows: int, same: Callable[[T], Hashable]) -> Iterator[Sequence[T]]:

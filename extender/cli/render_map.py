@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from extender.api.nodes.models import DeviceView, HolderView, NodeDetail, NUMANodeView
-from extender.cli.render_pools import pools_tree
+from extender.cli.render_pools import pool_text
 from extender.cli.units import amount, bar, short
 from extender.kubelet.sets import iter_bits, parse_list
 
@@ -81,7 +81,7 @@ def _policy_map(node: NodeDetail, head: Text) -> RenderableType:
         return head.append(f"\nits pools are not known{problems}", style="")
     if node.pools[0].containers is None:
         head.append("\nonly what the plugin publishes is known: no CPU ids, no containers", style="yellow")
-    return Group(head.append(problems, style=""), pools_tree(node))
+    return Group(head.append(problems, style=""), *map(pool_text, node.pools))
 
 
 def _order(holder: HolderView) -> tuple[str, int, str]:

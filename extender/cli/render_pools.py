@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
 from extender.answers.explanation import PoolsStep
 from extender.answers.words import plural
-from extender.api.nodes.models import NodeDetail
 from extender.cli.units import amount, bar, cpus
 from extender.kubelet.sets import bits_of, format_list, parse_list
 from extender.nri.requests import CPUType
@@ -56,13 +54,8 @@ def comparison_lines(step: PoolsStep) -> Iterator[str]:
         yield f"  refused: {step.refusal}"
 
 
-def pools_tree(node: NodeDetail) -> RenderableType:
-    """The pools of a node, given as `NodeDetail`, with their containers."""
-    return Group(*(_pool(pool) for pool in node.pools))
-
-
-def _pool(pool: PoolView) -> Text:
-    """One line for the CPUs, one for each type of memory, one for each container."""
+def pool_text(pool: PoolView) -> Text:
+    """A pool: one line for the CPUs, one for each type of memory, one for each container."""
     indent = "  " * (pool.depth + 1)
     reserved = _count(pool.reserved_cpus)
     isolated = _count(pool.isolated_cpus)

@@ -114,3 +114,17 @@ def test_a_page_is_bounded(client: TestClient, limit: int) -> None:
 
     assert reply.status_code == 422
     assert "limit" in reply.json()["detail"]
+
+
+def test_a_selector_of_labels_chooses_nodes(client: TestClient) -> None:
+    key, value = next((key, value) for labels in LABELS.values() for key, value in labels.items() if value)
+    chosen = sorted(name for name, labels in LABELS.items() if labels.get(key) == value)
+    query = {"label_selector": f"{key} in ({value})"}
+
+    assert client.get("/v1/map", params=query).json()["nodes"]["name"] == chosen
+    assert [each["name"] for each in client.get("/v1/nodes", params=query).json()["nodes"]] == chosen
+    absent = client.get("/v1/map", params={"label_selector": "!no-such-label"}).json()["nodes"]["name"]
+    assert absent == sorted(LABELS), "labels that are not known meet nothing"
+    for path in ("/v1/map", "/v1/nodes"):
+        refused = client.get(path, params={"label_selector": "a in b"})
+        assert (refused.status_code, refused.json()["field"]) == (422, "query.label_selector")

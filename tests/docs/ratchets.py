@@ -30,6 +30,7 @@ _OWN: Final = {
     "shapes": ("shapes",),
     "room": ("features/room/",),
     "doctor": ("cli/doctor",),
+    "label selectors": ("wire/selectors",),
     "DRA": ("dra", "features/claims/"),
 }
 """Features whose lines do not count as product lines but by themselves. The path of each of their files has one of

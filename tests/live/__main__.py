@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -75,9 +76,8 @@ def main(
     if lacking:
         console.print(f"live scenes skipped: {lacking}", highlight=False)
         return
-    plan = Plan(
-        keep_logs=keep_logs, mutant=mutant or "", kubelets=kubelets, recorded=recorded, installer=installer, **sizes
-    )  # type: ignore[arg-type]
+    sizes_and_ways: dict[str, Any] = {**sizes, "kubelets": kubelets, "recorded": recorded, "installer": installer}
+    plan = Plan(keep_logs=keep_logs, mutant=mutant or "", **sizes_and_ways)
     found: list[Findings] = []
     for name in names or (
         WITH_REAL_KUBELETS if kubelets == REAL else (each for each in SCENES if each not in ONLY_REAL)

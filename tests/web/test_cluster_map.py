@@ -198,3 +198,23 @@ def _ask(page: Page, url: str) -> dict[str, Any]:
     reply = httpx.post(f"{url}/v1/what-if", json={"pod": POD}, trust_env=False, timeout=30)
     summary: dict[str, Any] = reply.raise_for_status().json()["summary"]
     return summary
+
+
+def test_nodes_are_chosen_by_labels_in_the_address(page: Page, large: str) -> None:
+    page.goto(f"{large}/#/?labels=karpenter.sh%2Fnodepool%3Dxeon")
+    cells = page.locator(".cell[data-name]")
+    expect(page.locator("#cluster")).to_contain_text("nodes with karpenter.sh/nodepool=xeon")
+    names = [name for name in cells.evaluate_all("all => all.map((each) => each.dataset.name)") if name]
+    assert names
+    assert all("xeon" in name for name in names)
+    field = page.get_by_label("Only nodes with these labels")
+    expect(field).to_have_value("karpenter.sh/nodepool=xeon")
+
+    field.fill("a in b")
+    field.press("Enter")
+    expect(page.locator("#cluster")).to_have_text("Labels: 'a in b' is not a label selector")
+    expect(field).to_have_attribute("aria-invalid", "true")
+
+    page.get_by_role("button", name="Reset").click()
+    expect(page.locator("#cluster")).to_contain_text("5,000 nodes")
+    assert "labels" not in page.url

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Response
 
 from extender.api.http.problems import replies_with
 from extender.api.http.replies import json_reply
-from extender.api.nodes.routes import names_after
+from extender.api.nodes.routes import LabelSelector, names_after
 from extender.api.nodes.views import (
     free_by_numa,
     kubelet_version_of,
@@ -30,6 +30,7 @@ from extender.questions.free_room import free_devices
 from extender.questions.nri_pools import root_room
 from extender.scheduling.records.unjudged import Note
 from extender.wire.replies import ReplyBody, about
+from extender.wire.selectors import Selector, parse_selector
 
 
 class ShapeNUMA(ReplyBody):
@@ -77,7 +78,7 @@ class MapColumns(ReplyBody):
 class ClusterMap(ReplyBody):
     """A page of the map."""
 
-    total: Annotated[int, about("Nodes on all pages.")]
+    total: Annotated[int, about("Nodes on all pages, without `label_selector`.")]
     shapes: Annotated[list[NodeShape], about("Shapes of the nodes on this page.")]
     nodes: Annotated[MapColumns, about("The nodes on this page.")]
     root_pools: Annotated[
@@ -183,16 +184,18 @@ def map_router(service: Service) -> APIRouter:
     async def get_map(
         limit: Annotated[int, Query(ge=1, le=MAX_MAP_PAGE, description="Nodes a page.")] = MAX_MAP_PAGE,
         after: Annotated[str, Query(max_length=253, description="`next` of the page before; empty: first page.")] = "",
+        label_selector: LabelSelector = "",
     ) -> Response:
         """Every node with what is free on each NUMA node, by name. Details of one node: `/v1/nodes/{name}`."""
         service.known.nodes.expire(service.clock())
-        return json_reply(await _map_page(service, after, limit))
+        selects = parse_selector(label_selector, "query.label_selector")
+        return json_reply(await _map_page(service, after, limit, selects))
 
     return router
 
 
-async def _map_page(service: Service, after: str, limit: int) -> ClusterMap:
-    """*limit* nodes whose names come after *after*.
+async def _map_page(service: Service, after: str, limit: int, selects: Selector) -> ClusterMap:
+    """Of *limit* nodes whose names come after *after* those with the labels.
 
     Other calls run between two nodes, so that the scheduler does not wait for a page.
     """
@@ -202,7 +205,9 @@ async def _map_page(service: Service, after: str, limit: int) -> ClusterMap:
         for record in filter(None, map(service.known.nodes.get, names[:limit])):
             await breathe()
             note = service.judging.unjudged.of(record.node_class.id)
-            page.add(record, service.surroundings(record.name).labels, note)
+            labels = service.surroundings(record.name).labels
+            if selects(labels):
+                page.add(record, labels, note)
         await breathe()
     return ClusterMap(
         total=total,

@@ -19,7 +19,11 @@ from extender.cluster.node import NodeRecord, UnknownNodeError
 from extender.cluster.store import NodeStore
 from extender.kubelet.config import TopologyPolicy
 from extender.kubelet.verdict import Certainty
+from extender.wire.selectors import parse_selector
 
+LabelSelector = Annotated[
+    str, Query(max_length=1000, description="Only nodes with these labels, as `kubectl -l`; needs `kubernetes`.")
+]
 NodeName = Annotated[str, Path(description="The node's name in the cluster.", min_length=1, max_length=253)]
 PAGE: Final = 500
 MAX_PAGE: Final = 5000
@@ -52,8 +56,10 @@ def nodes_router(service: Service) -> APIRouter:
         min_free_cpus: Annotated[
             int, Query(ge=0, le=1 << 16, description="Only nodes with at least this many free CPUs.")
         ] = 0,
+        label_selector: LabelSelector = "",
     ) -> Response:
         """Every node with a report, by name. Filters select some of them."""
+        selects = parse_selector(label_selector, "query.label_selector")
         now = service.clock()
         cluster.expire(now)
 
@@ -63,6 +69,7 @@ def nodes_router(service: Service) -> APIRouter:
                 and certainty in (None, record.certainty)
                 and (policy is None or (record.kubelet is not None and record.kubelet.policy is policy))
                 and (not min_free_cpus or _free_cpus(record) >= min_free_cpus)
+                and selects(service.surroundings(record.name).labels)
             )
 
         return Response(await _page(service, now, is_wanted, after, limit), media_type=JSON)

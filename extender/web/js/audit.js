@@ -58,7 +58,7 @@ function byKubelet(counts) {
     rows.set(key, row);
   }
   return table("Predictions by kubelet", ["Kubelet", ...Object.values(RESULTS).map((num) => ({ num }))],
-    [...rows.values()].map(({ first, by }) => [[first.version, h("span", { class: "hint" }, `${first.policy}/${first.scope}`, h("br"), first.certainty)],
+    [...rows.values()].map(({ first, by }) => [[first.version, h("span", { class: "hint" }, `${first.policy}/`, h("wbr"), first.scope, h("br"), first.certainty)],
       ...Object.keys(RESULTS).map((result) => ({ num: WRONG.includes(result) && by[result] ? h("strong", { class: "error" }, number(by[result])) : number(by[result] ?? 0) }))]));
 }
 

@@ -26,12 +26,13 @@ import { call } from "./api.js";
 
 const MIB = 1024 * 1024;
 
-/** Every node, by name. @returns {Promise<NodeSummary[]>} */
-export async function loadNodes() {
+/** Every node, by name. @param {string} labels a selector of labels; empty: all @returns {Promise<NodeSummary[]>} */
+export async function loadNodes(labels) {
   const nodes = [];
   let after = "";
   do {
-    const page = await call(`/v1/map${after && `?after=${encodeURIComponent(after)}`}`);
+    const query = new URLSearchParams({ ...(after && { after }), ...(labels && { label_selector: labels }) });
+    const page = await call(`/v1/map${query.size ? `?${query}` : ""}`);
     const { shapes, nodes: columns, root_pools: roots } = page;
     for (let i = 0; i < columns.name.length; i++) nodes.push({ ...nodeOf(shapes[columns.shape[i]], columns, i), root_pool: roots[columns.name[i]] ?? null });
     after = page.next ?? "";
@@ -74,6 +75,7 @@ export function mostFree(node) {
 /**
  * @typedef {object} Filters
  * @property {string} q words that must all be in the name, the pool or the instance type
+ * @property {string} labels a selector of labels; the service applies it
  * @property {string} policy
  * @property {string} scope
  * @property {string} version a minor version, such as 1.34
@@ -88,7 +90,7 @@ export function mostFree(node) {
  */
 
 /** @type {Filters} */
-export const NO_CHOICES = { q: "", policy: "", scope: "", version: "", state: "", free: "", verdict: "", why: "", group: "", sort: "", by: "", show: "" };
+export const NO_CHOICES = { q: "", labels: "", policy: "", scope: "", version: "", state: "", free: "", verdict: "", why: "", group: "", sort: "", by: "", show: "" };
 
 /** What "Reset" changes: the filters and the order, not how nodes are shown. @type {Partial<Filters>} */
 export const NO_FILTERS = Object.fromEntries(Object.entries(NO_CHOICES).filter(([key]) => key !== "by" && key !== "show"));

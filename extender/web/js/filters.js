@@ -10,12 +10,14 @@ const FREE = ["1", "2", "4", "8", "16", "24", "32", "48", "64", "96", "128"];
 /** Listen to the controls, and keep them equal to the address. */
 export function setUpFilters() {
   const search = /** @type {HTMLInputElement} */ (byId("q"));
+  const labels = /** @type {HTMLInputElement} */ (byId("labels"));
   const reset = byId("reset");
   const keys = /** @type {const} */ (["policy", "scope", "version", "state", "free", "verdict", "sort"]);
   const offers = Object.fromEntries(keys.map((key) => [key, picker(key)]));
   search.addEventListener("input", () => setFilters({ q: search.value }));
+  labels.addEventListener("change", () => setFilters({ labels: labels.value.trim() }));
   reset.addEventListener("click", () => {
-    search.value = "";
+    search.value = labels.value = "";
     setFilters(NO_FILTERS);
     search.focus();
   });
@@ -23,6 +25,7 @@ export function setUpFilters() {
   const show = () => {
     const { filters, nodes } = state;
     if (document.activeElement !== search) search.value = filters.q;
+    if (document.activeElement !== labels) labels.value = filters.labels;
     offers.policy(unique(nodes.map((node) => node.topology_policy)));
     offers.scope(unique(nodes.map((node) => node.topology_scope)));
     offers.version(unique(nodes.map((node) => minor(node.kubelet_version))));

@@ -34,18 +34,32 @@ const clusterMap = new ClusterMap(byId("cluster-map"), byId("keys"), {
 /** @type {Detail | GroupDetail | null} What the right pane keeps up to date: a node or a group of pods. */
 let detail = null;
 
-async function refresh() {
-  const began = performance.now();
+/** The selector of the last request for all nodes. */
+let wantedLabels = "";
+
+async function load() {
+  const labels = wantedLabels = state.filters.labels;
+  const field = byId("labels");
   try {
-    if (!document.hidden || state.nodes.length === 0) {
-      state.nodes = await loadNodes();
-      showCluster();
-      emit("nodes");
-    }
+    const nodes = await loadNodes(labels);
+    if (labels !== wantedLabels) return;
+    field.removeAttribute("aria-invalid");
+    state.nodes = nodes;
+    showCluster();
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    byId("cluster").textContent = error.message;
+    if (labels !== wantedLabels) return;
+    byId("cluster").textContent = error.message.replace("query.label_selector", "Labels");
+    if (error.field !== "query.label_selector") return;
+    field.setAttribute("aria-invalid", "true");
+    state.nodes = [];
   }
+  emit("nodes");
+}
+
+async function refresh() {
+  const began = performance.now();
+  if (!document.hidden || state.nodes.length === 0) await load();
   const pause = document.documentElement.hasAttribute("data-away") ? REFRESH_MS : NODES_MS;
   setTimeout(refresh, Math.max(pause, SLOWNESS * (performance.now() - began)));
 }
@@ -55,8 +69,8 @@ function showCluster() {
   const sum = (/** @type {"cpus" | "free_cpus"} */ key) => number(nodes.reduce((total, node) => total + node[key], 0));
   const doubtful = nodes.filter((node) => node.certainty !== "exact").length;
   byId("cluster").textContent = nodes.length
-    ? `${plural(nodes.length, "node")} · ${sum("cpus")} CPUs · ${sum("free_cpus")} free for exclusive use${doubtful ? ` · ${doubtful} not known exactly` : ""}`
-    : "No node has reported yet";
+    ? `${plural(nodes.length, "node")}${state.filters.labels ? ` with ${state.filters.labels}` : ""} · ${sum("cpus")} CPUs · ${sum("free_cpus")} free for exclusive use${doubtful ? ` · ${doubtful} not known exactly` : ""}`
+    : state.filters.labels ? `No node is known to have the labels ${state.filters.labels}` : "No node has reported yet";
 }
 
 /** Whether the nodes are shown as a map of cells. */
@@ -200,7 +214,10 @@ on("nodes", () => {
   showList();
   if (state.route.view === "node") grid.reveal(state.route.name);
 });
-on("filters", showList);
+on("filters", () => {
+  showList();
+  if (state.filters.labels !== wantedLabels) load();
+});
 on("answers", () => {
   showList();
   byId("list").scrollTop = 0; // the best nodes are at the top
