@@ -68,9 +68,12 @@ def template_node(pool: str, scenario: Json) -> Json:
 
 
 class Autoscaler(Program):
-    """The program, with pools of these machines. Times of scaling down are short. It looks every five seconds."""
+    """The program, with pools of these machines. Times of scaling down are short. It looks every five seconds.
 
-    def __init__(self, binary: Path, plane: ControlPlane, logs: Path, pools: dict[str, Json]) -> None:
+    *expander*: the port of the extender, which it asks which pools to extend.
+    """
+
+    def __init__(self, binary: Path, plane: ControlPlane, logs: Path, pools: dict[str, Json], expander: int) -> None:
         certificate, key = plane.identities.client("autoscaler", user="live-autoscaler", group="system:masters")
         files = {"client-certificate": str(certificate), "client-key": str(key)}
         kubeconfig = plane.identities.kubeconfig("autoscaler", plane.url, files)
@@ -97,7 +100,8 @@ class Autoscaler(Program):
             "--enable-provisioning-requests=true", "--scale-down-unneeded-time=15s",
             "--scale-down-delay-after-add=15s", "--unremovable-node-recheck-timeout=10s",
             "--skip-nodes-with-system-pods=false", "--skip-nodes-with-local-storage=false",
-            "--max-graceful-termination-sec=10", "-v=4",
+            "--max-graceful-termination-sec=10", "-v=4", "--expander=grpc,random",
+            f"--grpc-expander-url=localhost:{expander}", f"--grpc-expander-cert={plane.identities.ca_file}",
         ]  # fmt: skip
         environment = {"POD_NAMESPACE": NAMESPACE, "KWOK_PROVIDER_MODE": "local", "KUBECONFIG": str(kubeconfig)}
         super().__init__("cluster-autoscaler", command, logs / "cluster-autoscaler.log", environment)

@@ -17,8 +17,8 @@ class MissingError(Exception):
 class Binaries:
     """Paths of the programs. `kubelets`: nodes have them in turn; empty: not wanted.
 
-    `cluster_autoscaler`: with the provider kwok; `kueue`: Kueue's manager, `kueue_crds`: a folder with its CRDs. None:
-    it is not here.
+    `cluster_autoscaler` and `karpenter`: with the provider kwok; `kueue`: Kueue's manager; `…_crds`: folders with CRDs.
+    None: it is not here.
     """
 
     etcd: Path
@@ -28,6 +28,8 @@ class Binaries:
     cluster_autoscaler: Path | None = None
     kueue: Path | None = None
     kueue_crds: Path | None = None
+    karpenter: Path | None = None
+    karpenter_crds: Path | None = None
 
 
 def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False, kubelets: Sequence[Path] = ()) -> Binaries:
@@ -40,8 +42,9 @@ def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False, kube
     """
     assets, path = environ.get("KUBEBUILDER_ASSETS", ""), environ.get("PATH", "")
     searched = f"{assets}{os.pathsep}{path}" if assets else path
-    autoscaler, kueue = (shutil.which(name, path=searched) for name in ("cluster-autoscaler", "kueue"))
-    crds = Path(assets or ".") / "kueue-crds"
+    optional = {name: shutil.which(name, path=searched) for name in ("cluster-autoscaler", "kueue", "karpenter")}
+    autoscaler, kueue, karpenter = (None if path is None else Path(path) for path in optional.values())
+    kueue_crds, karpenter_crds = (Path(assets or ".") / f"{name}-crds" for name in ("kueue", "karpenter"))
     names = (*NAMES, "kubelet") if kubelet and not kubelets else NAMES
     found = {name: shutil.which(name, path=searched) for name in names}
     missing = [name for name, where in found.items() if where is None]
@@ -54,7 +57,9 @@ def find(environ: Mapping[str, str] = os.environ, *, kubelet: bool = False, kube
         apiserver,
         scheduler,
         tuple(kubelets) or tuple(others),
-        cluster_autoscaler=None if autoscaler is None else Path(autoscaler),
-        kueue=None if kueue is None else Path(kueue),
-        kueue_crds=crds if crds.is_dir() else None,
+        cluster_autoscaler=autoscaler,
+        kueue=kueue,
+        kueue_crds=kueue_crds if kueue_crds.is_dir() else None,
+        karpenter=karpenter,
+        karpenter_crds=karpenter_crds if karpenter_crds.is_dir() else None,
     )

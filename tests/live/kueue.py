@@ -33,9 +33,10 @@ class Kueue(Program):
             (certificates / name).write_bytes(made.read_bytes())
         config = directory / "kueue.yaml"
         config.write_text(yaml.safe_dump(_configuration(directory / "kueue-etc/kueue/metrics/certs")))
-        for path in sorted(crds.glob("*.yaml")):
-            plane.api.apply(yaml.safe_load(path.read_text()))
-        until(lambda: plane.api.answers(f"{API}/workloads"), 60, "the API server serves Kueue's objects")
+        applied = [plane.api.apply(yaml.safe_load(path.read_text())) for path in sorted(crds.glob("*.yaml"))]
+        wanted = {f"{each['spec']['group']}/{version['name']}/{each['spec']['names']['plural']}"
+                  for each in applied for version in each["spec"]["versions"] if version["served"]}  # fmt: skip
+        until(lambda: wanted <= _discovered(plane), 120, "the API server names Kueue's objects to its clients")
         plane.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}})
         script = f'mount --bind {own} /etc && exec {binary} "$@"'
         command: list[str | Path] = [
@@ -43,6 +44,17 @@ class Kueue(Program):
             "--zap-log-level=2",
         ]  # fmt: skip
         super().__init__("kueue", command, logs / "kueue.log")
+
+
+def _discovered(plane: ControlPlane) -> set[str]:
+    """GROUP/VERSION/PLURAL of what clients that ask the API server for its resources hear of Kueue.
+
+    An object can be listed some time before.
+    """
+    groups = [each for each in plane.api.call("GET", "/apis")["groups"] if each["name"] == GROUP.partition("/")[0]]
+    versions = [version["groupVersion"] for each in groups for version in each["versions"]]
+    return {f"{version}/{each['name']}" for version in versions
+            for each in plane.api.call("GET", f"/apis/{version}")["resources"]}  # fmt: skip
 
 
 def _configuration(certificates: Path) -> Json:

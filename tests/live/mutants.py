@@ -167,6 +167,16 @@ def never_guards() -> None:
     patch.object(Controller, "_guard", unguarded).start()
 
 
+def never_vetoes() -> None:
+    """The expander leaves no pool out."""
+    from extender.features.autoscaling.expander import Expander
+
+    async def passes(*_: object) -> bool:
+        return False
+
+    patch.object(Expander, "_refuses", passes).start()
+
+
 def never_evicts() -> None:
     """The controller that makes room evicts nothing, and waits."""
     from extender.features.room.controller import RoomController
@@ -188,7 +198,16 @@ CHANGES: Final = {
     **MUTANTS,
     **{
         each.__name__: each
-        for each in (never_guards, never_evicts, never_holds, never_wakes, keeps_size, keeps_configuration, hears_late)
+        for each in (
+            never_guards,
+            never_vetoes,
+            never_evicts,
+            never_holds,
+            never_wakes,
+            keeps_size,
+            keeps_configuration,
+            hears_late,
+        )
     },
 }
 

@@ -186,13 +186,7 @@ def claim_of(record: Record, name: str, node_pool: Json, spec: Json) -> JSON:
                 DO_NOT_DISRUPT: "true",
             },
             "ownerReferences": [
-                {
-                    "apiVersion": "karpenter.sh/v1",
-                    "kind": "NodePool",
-                    "name": named.name,
-                    "uid": named.uid,
-                    "blockOwnerDeletion": True,
-                }
+                {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": named.name, "uid": named.uid}
             ],
         },
         "spec": {**{key: own[key] for key in _TEMPLATE if own.get(key) is not None}, "requirements": rules},

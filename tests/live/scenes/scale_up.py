@@ -19,6 +19,7 @@ from tests.live.load import audit_of, counted, show_audit
 from tests.live.processes import SceneError
 from tests.live.report import Findings
 from tests.live.workload import create, delete, simple_pod
+from tests.ports import reserve_port
 
 ALONE_SECONDS = 40.0
 """Eight looks of Cluster Autoscaler."""
@@ -34,7 +35,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
     if binaries.cluster_autoscaler is None:
         say("skipped: cluster-autoscaler, built with the provider kwok, is not in KUBEBUILDER_ASSETS or on PATH")
         return findings
-    one = replace(plan, nodes=1)
+    one, port = replace(plan, nodes=1), reserve_port()
     with cluster(
         binaries,
         one,
@@ -44,11 +45,12 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         components=("autoscaling",),
         autoscaling="off",
         autoscaling_wait_seconds=10,
+        autoscaling_expander_port=port,
         pool_labels=POOL,
     ) as running:
         label(running, "big")
         logs = running.extender.log.parent
-        autoscaler = Autoscaler(binaries.cluster_autoscaler, running.plane, logs, {"big": machines.scenario(0)})
+        autoscaler = Autoscaler(binaries.cluster_autoscaler, running.plane, logs, {"big": machines.scenario(0)}, port)
         running.scheduler.configure(running.extender.url)
         with (
             Book(running.plane.url, running.plane.admin_context) as book,
@@ -65,10 +67,10 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
 
 def _played(running: Cluster, book: Book, made: Machines, findings: Findings, say: Say) -> None:
     api = running.plane.api
-    owner = api.create(_replica_set())["metadata"]["uid"]
+    owner = api.create(replica_set())["metadata"]["uid"]
     holders = [create(api, simple_pod(f"holder-{i}", 4))["metadata"]["uid"] for i in range(2)]
-    _wait(book, lambda: all((entry := book.entry(uid)) and entry.running for uid in holders), 60, "the holders run")
-    alone = create(api, _owned("alone", 5, owner))["metadata"]["uid"]
+    wait(book, lambda: all((entry := book.entry(uid)) and entry.running for uid in holders), 60, "the holders run")
+    alone = create(api, owned("alone", 5, owner))["metadata"]["uid"]
     is_bound = book.wait(lambda: (entry := book.entry(alone)) and entry.node, ALONE_SECONDS)
     findings.must("without the feature: nodes added", len(made.made), "0", ok=not made.made and not is_bound)
     say("the pod waits, and Cluster Autoscaler adds no node; the extender starts again with AUTOSCALING=on")
@@ -77,7 +79,7 @@ def _played(running: Cluster, book: Book, made: Machines, findings: Findings, sa
     started = time.monotonic()
     running.extender.start()
     running.extender.wait_for_nodes(1)
-    _wait(book, lambda: (entry := book.entry(alone)) and entry.running, BOUND_SECONDS, "the pod runs on a new node")
+    wait(book, lambda: (entry := book.entry(alone)) and entry.running, BOUND_SECONDS, "the pod runs on a new node")
     seconds = time.monotonic() - started
     findings.must("seconds to the pod running", f"{seconds:.0f}", f"{BOUND_SECONDS:.0f}", ok=seconds <= BOUND_SECONDS)
     say(f"the pod runs on a new node after {seconds:.0f} s; is it kept?")
@@ -87,12 +89,23 @@ def _played(running: Cluster, book: Book, made: Machines, findings: Findings, sa
     findings.must("a placed pod drained", int(not is_kept), "0", ok=is_kept)
     findings.must("nodes added for one pod", len(made.made), "1", ok=len(made.made) == 1)
     findings.must("requests left", len(_requests(running)), "0", ok=not _requests(running))
+    _useless(running, book, made, findings)
     for number in range(2):
         delete(api, f"holder-{number}")
     until_gone = book.wait(lambda: not _left(running), 60)
     findings.must("objects and annotations left", len(_left(running)), "0", ok=until_gone)
     _too_wide(running, book, made, findings)
     _group(running, book, made, findings, say, owner)
+
+
+def _useless(running: Cluster, book: Book, made: Machines, findings: Findings) -> None:
+    """A pod of 10 CPUs fits on an empty node by totals, on none of its NUMA nodes, and by totals on no present node."""
+    before = len(made.made)
+    create(running.plane.api, simple_pod("useless", 10))
+    book.wait(lambda: len(made.made) > before, ALONE_SECONDS)
+    added = len(made.made) - before
+    findings.must("nodes of a pool that would refuse the pod", added, "0, by the expander", ok=not added)
+    delete(running.plane.api, "useless")
 
 
 def _too_wide(running: Cluster, book: Book, made: Machines, findings: Findings) -> None:
@@ -112,7 +125,7 @@ def _group(running: Cluster, book: Book, made: Machines, findings: Findings, say
     """Pods of 7 CPUs: a node takes one on its NUMA node of 8, and two by totals."""
     before = len(made.made)
     present = {node.name for node in running.nodes.all} & set(made.present())
-    uids = [create(running.plane.api, _owned(f"group-{i}", 7, owner))["metadata"]["uid"] for i in range(GROUP)]
+    uids = [create(running.plane.api, owned(f"group-{i}", 7, owner))["metadata"]["uid"] for i in range(GROUP)]
     is_done = book.wait(lambda: all((entry := book.entry(uid)) and entry.running for uid in uids), 2 * BOUND_SECONDS)
     running_now = sum(bool((entry := book.entry(uid)) and entry.running) for uid in uids)
     findings.must("pods of the group that run", running_now, f"{GROUP}", ok=is_done)
@@ -136,7 +149,8 @@ def _left(running: Cluster) -> list[str]:
     return [*marks, *(each["metadata"]["name"] for each in objects)]
 
 
-def _replica_set() -> Json:
+def replica_set() -> Json:
+    """A ReplicaSet without its controller."""
     pod = simple_pod("x", 1)["spec"] | {"restartPolicy": "Always"}
     labels = {"app": "scaled"}
     template = {"metadata": {"labels": labels}, "spec": pod}
@@ -148,12 +162,13 @@ def _replica_set() -> Json:
     }
 
 
-def _wait(book: Book, condition: Callable[[], object], seconds: float, what: str) -> None:
+def wait(book: Book, condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Raises SceneError: it does not hold within that time."""
     if not book.wait(condition, seconds):
         raise SceneError(f"{what}: not within {seconds:.0f} s")
 
 
-def _owned(name: str, cpus: int, owner: str) -> Json:
+def owned(name: str, cpus: int, owner: str) -> Json:
     """A pod of the ReplicaSet with the UID *owner*."""
     pod = simple_pod(name, cpus)
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "scaled", "uid": owner, "controller": True}
