@@ -121,7 +121,7 @@ class Other(NamedTuple):
             return ()
         if self.call is None:
             return [self.devices]
-        predicted = self.call.predicted(node_name)
+        predicted = None if self.call.is_open(node_name) else self.call.predicted(node_name)
         return None if predicted is None else [tuple(chain.from_iterable(given)) for given in predicted]
 
 
