@@ -21,6 +21,7 @@ from extender.kubelet.budget import Budget
 from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
+from extender.scheduling import replays
 from extender.scheduling.cache import UNJUDGED, Int64s, JudgementCache, NodeAnswers, ShapeJudgements
 from extender.scheduling.effects import Effects
 from extender.scheduling.judge import BoundedJudge
@@ -28,19 +29,6 @@ from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, Pod
 from extender.scheduling.late_projections import LateProjections
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged
-from extender.scheduling.replays import (
-    LONG_SECONDS,
-    MAX_RESTING,
-    PAUSE_SHARE,
-    SLOW,
-    WORTH,
-    Judged,
-    alike,
-    judge_all,
-    judge_quickly,
-    shares_to_have,
-    time_limit,
-)
 
 NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """The rules assumed for kubelets that have not reported."""
@@ -87,7 +75,7 @@ class CachedJudge:
         self._metrics, self._offload = effects.metrics, effects.offload
         self._clock, self._cpu_clock = effects.clock, effects.cpu_clock
         self.ranking: Final = ranking or self
-        self._resting: BoundedMap[str, float] = BoundedMap(MAX_RESTING)
+        self._resting: BoundedMap[str, float] = BoundedMap(replays.MAX_RESTING)
         """Until when the pods of a namespace get no last shares."""
         self.projections: Final[LateProjections] = ranking.projections if ranking else LateProjections(cluster, effects)
 
@@ -119,30 +107,30 @@ class CachedJudge:
         """
         namespace, began = entry.shape.pod.namespace, self._clock()
         is_any_feasible |= began < self._resting.get(namespace, began)
-        shares = shares_to_have(is_any_feasible=is_any_feasible)
+        shares = replays.shares_to_have(is_any_feasible=is_any_feasible)
         due = [each for each in entry.missing(classes) if entry.shares.get(each.id, 0) < shares]
         if not due:
             return
-        judged: Judged = await self._offload(
-            judge_all,
+        judged: replays.Judged = await self._offload(
+            replays.judge_all,
             self.judge,
             entry.shape,
             due,
-            time_limit(self._clock, deadline),
+            replays.time_limit(self._clock, deadline),
             dict(entry.shares),
             is_any_feasible,
             self._cpu_clock,
         )
         entry.shares.update(judged.had)
-        if (seconds := self._clock() - began) > LONG_SECONDS and not is_any_feasible:
-            self._resting[namespace] = began + seconds * (1 + PAUSE_SHARE)
+        if (seconds := self._clock() - began) > replays.LONG_SECONDS and not is_any_feasible:
+            self._resting[namespace] = began + seconds * (1 + replays.PAUSE_SHARE)
         self._store(entry, due, judged.judgements)
 
     def answer_at_once(self, entry: ShapeJudgements, classes: Collection[NodeClass]) -> bool:
         """As `answer`, on the event loop, for replays that are short; whether all of *classes* are judged."""
         missing = entry.missing(classes)
         short = [each for each in missing if each.id not in entry.shares]
-        self._store(entry, short, judge_quickly(self.judge, entry.shape, short))
+        self._store(entry, short, replays.judge_quickly(self.judge, entry.shape, short))
         return not entry.missing(missing)
 
     async def _late_answers(
@@ -167,7 +155,7 @@ class CachedJudge:
                 f"out of time with {len(unheard)} of {len(classes)} kinds of nodes to judge; "
                 "the next attempt goes on with them"
             )
-        return {each.id: SLOW if each.id in entry.shares else NO_TURN for each in left}
+        return {each.id: replays.SLOW if each.id in entry.shares else NO_TURN for each in left}
 
     async def answer_nodes(
         self, entry: ShapeJudgements, names: Sequence[str], now: float, deadline: float | None = None
@@ -184,7 +172,7 @@ class CachedJudge:
         codes = entry.codes_of(ids, kinds)
         missing = np.flatnonzero(codes == UNJUDGED)
         is_new = len(missing) == len(names)
-        if len(missing) >= (MAX_AT_ONCE + 1 if is_new else WORTH):
+        if len(missing) >= (MAX_AT_ONCE + 1 if is_new else replays.WORTH):
             await self._judge_alike(entry, classes[missing], slots[missing], deadline)
             codes[missing] = entry.codes_of(ids[missing], kinds)
             missing = np.flatnonzero(codes == UNJUDGED)
@@ -209,7 +197,7 @@ class CachedJudge:
         """
         index = self._cluster.index
         ids, places = index.ids[slots], index.places[slots]
-        found = list(alike(self._cluster.classes.free, entry.shape, places))
+        found = list(replays.alike(self._cluster.classes.free, entry.shape, places))
         if not found:
             return
         firsts: list[NodeClass] = classes[[each.members[0] for each in found]].tolist()
@@ -265,7 +253,7 @@ class CachedJudge:
             if judgement is not None and judgement.trouble is not None:
                 is_slow = judgement.trouble is Trouble.STEPS and judgement.certainty is Certainty.UNKNOWN
                 is_left_out = is_slow and self._late_nodes is not LateNodes.PASS
-                settled[each.id] = SLOW if is_left_out else judgement._replace(detail="")
+                settled[each.id] = replays.SLOW if is_left_out else judgement._replace(detail="")
                 self._report(entry.shape.pod, each, judgement.trouble, judgement.detail)
         self.cache.store(entry, settled, self._cluster.index.ids)
 
