@@ -116,6 +116,14 @@ def is_loopback(text: str) -> bool:
     return str(mapped or address) in ("127.0.0.1", "::1")
 
 
+def is_local(host: str) -> bool:
+    """Whether only this machine or pod can reach *host*: localhost, or an address that is never on a network."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 NAME_KINDS: Final = ("CN=", "DNS=", "URI=")
 
 

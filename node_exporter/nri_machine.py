@@ -14,10 +14,8 @@ from pathlib import Path
 from node_exporter.cpu_lists import format_ids, parse_cpu_list
 from node_exporter.files import describe, is_there, list_names, read_text
 from node_exporter.report import ReportedNriCache, ReportedNriCpu, ReportedNriMachine, ReportedNriNode
-from node_exporter.sysfs import MAX_ATTRIBUTE_BYTES, MAX_ENTRIES, mem_total
+from node_exporter.sysfs import CPUS, MAX_ATTRIBUTE_BYTES, MAX_ENTRIES, NODES, mem_total
 
-CPUS = "sys/devices/system/cpu"
-NODES = "sys/devices/system/node"
 KNOWN_EPP = ("performance", "balance_performance", "balance_power", "power")
 CACHE_TYPES = ("Data", "Instruction", "Unified")
 

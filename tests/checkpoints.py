@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from extender.kubelet.observed import CPU_FIELD, MEMORY_FIELD
 from extender.kubelet.sets import MAX_CPU_ID
 from extender.kubelet.state import CPUState, MemoryState
-from extender.wire.state_files import CPU_FIELD, MEMORY_FIELD, cpu_state, memory_state, restored
+from extender.wire.state_files import cpu_state, memory_state, restored
 
 
 def cpu_state_from_json(document: dict[str, Any]) -> CPUState | None:

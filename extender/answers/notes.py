@@ -14,7 +14,7 @@ from extender.answers.words import plural
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind, PodRequest, QOSClass
 from extender.kubelet.resolve import resolve
-from extender.kubelet.rules import NEWEST_MINOR, Rules
+from extender.kubelet.rules import NEWEST_RULES
 from extender.kubelet.sets import format_list
 from extender.questions.claim_alignment import ClaimAlignment, used_by
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice, Subject
@@ -26,7 +26,6 @@ from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload
 
 MAX_NOTES: Final = 100
-NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 _CHECKS: Final = {
     "resources": "what the node's other pods request",
     "node-selector": "the pod's nodeSelector",

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from extender.cluster.free_table import NO_PLACE
+from extender.cluster.free_table import NO_PLACE, Int64s
 from extender.cluster.node import NodeRecord
 from extender.cluster.node_class import AWAITED, UNKNOWN, ClassTable, NodeClass
 from extender.replay.possible_states import PossibleStates
@@ -28,7 +28,6 @@ _NO_CLASS: Final = np.iinfo(np.int64).min
 """The class id of a slot that no node has."""
 _FIRST_SLOTS: Final = 256
 
-Int64s = NDArray[np.int64]
 Classes = NDArray[np.object_]
 """Classes of nodes, one `NodeClass` each."""
 

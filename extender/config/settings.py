@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, Literal, Self
 from urllib.parse import urlsplit
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from extender.identity import NAME_KINDS, AccessScope
+from extender.identity import NAME_KINDS, AccessScope, is_local
 from extender.scheduling.judgement import Action, UncertaintyPolicy
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights
 from extender.wire.groups import apis_of
@@ -162,7 +161,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        if not self.insecure and not is_loopback(self.host):
+        if not self.insecure and not is_local(self.host):
             raise ValueError(
                 f"host {self.host}: plain HTTP is for loopback only; use TLS there (tls_cert_file, tls_key_file, "
                 "tls_host), or allow every caller with insecure=true"
@@ -196,7 +195,7 @@ class Settings(BaseSettings):
         if not self.own_url:
             return self
         url = urlsplit(self.own_url)
-        if url.scheme != "https" and not (url.scheme == "http" and is_loopback(url.hostname or "")):
+        if url.scheme != "https" and not (url.scheme == "http" and is_local(url.hostname or "")):
             raise ValueError(f"own_url {self.own_url!r}: calls are forwarded over https:// only, or on loopback")
         if self.lease == "off":
             raise ValueError("own_url without lease=on: there is no leader to forward calls to")
@@ -279,11 +278,3 @@ def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
         near = difflib.get_close_matches(upper, known, n=1, cutoff=0.8 if is_ours else 0.9)
         if near or is_ours:
             yield name, near[0] if near else None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether listening on *host* is reachable from this machine or pod only."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -1,10 +1,9 @@
 """Demands for alignment: annotations of pods in manifests, and labels of namespaces."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from extender.kubelet.resolve import resolve
-from extender.kubelet.rules import NEWEST_MINOR, Rules
+from extender.kubelet.rules import NEWEST_RULES
 from extender.lint.catalogue import Finding, found
 from extender.lint.documents import Located
 from extender.lint.workloads import containers_of, template_of
@@ -12,8 +11,6 @@ from extender.wire.errors import WireError, shown
 from extender.wire.groups import PREFIX, SIZE, group_size
 from extender.wire.pods import fault_of, unknown_keys
 from extender.wire.workloads import workload_from_json
-
-_NEWEST: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 
 
 def lint_demands(workload: Located) -> Iterator[Finding]:
@@ -63,7 +60,7 @@ def _unplaced(workload: Located, template: Located) -> Iterator[Finding]:
         pod = workload_from_json(workload.value).pod
     except WireError:
         return
-    request = resolve(pod, _NEWEST)
+    request = resolve(pod, NEWEST_RULES)
     if not pod.demand.is_required or pod.demand.fault or request.pod_level is not None:
         return
     if not any(container.cpus or container.devices for container in request.containers):

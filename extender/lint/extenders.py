@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
+from extender.identity import is_local
 from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
-from extender.lint.values import go_seconds, is_loopback, is_service_name, split_url
+from extender.lint.values import go_seconds, is_service_name, split_url
 
 VERBS: Final = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt", "bindVerb": "bind"}
 BIND_IGNORED_SINCE: Final = 30
@@ -155,7 +156,7 @@ def _http(extender: Located, host: str) -> Iterator[Finding]:
         yield found("https-flag-on-http", extender.near("enableHTTPS"))
     if extender.get("tlsConfig") is not None:
         yield found("tls-config-on-http", extender.near("tlsConfig"))
-    if not is_loopback(host):
+    if not is_local(host):
         yield found("plain-http", extender.near("urlPrefix"), host=host)
 
 

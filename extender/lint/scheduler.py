@@ -12,8 +12,8 @@ from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
 from extender.lint.extenders import lint_extender
+from extender.wire.placement_rules import DEFAULT_SCHEDULER
 
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LAST_MINOR: Final = {"v1beta1": 23, "v1beta2": 27, "v1beta3": 28}
 """The last minor version that reads each old version."""
 

@@ -1,6 +1,5 @@
 """Readers for values in configurations: durations, URLs, environment variables."""
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -35,16 +34,6 @@ def split_url(text: str) -> SplitResult | None:
     except ValueError:
         return None
     return url if valid else None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is certainly the same machine or pod."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def is_service_name(host: str) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from extender.identity import is_local
 from extender.lint.catalogue import Finding, found
 from extender.lint.context import Context
 from extender.lint.documents import Located
 from extender.lint.fields import meant
-from extender.lint.values import environment, is_loopback, is_number, is_true, split_url, texts
+from extender.lint.values import environment, is_number, is_true, split_url, texts
 
 WORKLOADS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "Pod"})
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {"numa-extender": ("serve",), "numa-node-exporter": ("run",)}
@@ -173,7 +174,7 @@ def _probes(part: OwnContainer, context: Context) -> Iterator[Finding]:
         if port not in listeners:
             ports = " and ".join(listeners)
             yield found("probe-port", probe.near("port"), probe=kind, port=named, program=part.program, ports=ports)
-        elif is_loopback(listeners[port]) and not (on_host and is_loopback(probe.text("host"))):
+        elif is_local(listeners[port]) and not (on_host and is_local(probe.text("host"))):
             yield found("probe-unreachable", probe, program=part.program, address=f"{listeners[port]}:{port}")
         if probe.text("path") not in context.probes[part.program]:
             path, paths = probe.text("path") or "/", ", ".join(sorted(context.probes[part.program]))
@@ -216,11 +217,11 @@ def _push(part: OwnContainer) -> Iterator[Finding]:
     place = part.variables.get("NUMA_PUSH_URL", part.container)
     if url is None:
         return
-    if url.scheme == "http" and not is_loopback(url.hostname or ""):
+    if url.scheme == "http" and not is_local(url.hostname or ""):
         yield found("push-in-clear", place, host=url.hostname)
     if url.scheme == "http" and part.option("--token-file", "NUMA_TOKEN_FILE"):
         yield found("token-in-clear", place, host=url.hostname)
-    if is_loopback(url.hostname or "") and part.pod.plain("hostNetwork") is not True:
+    if is_local(url.hostname or "") and part.pod.plain("hostNetwork") is not True:
         yield found("push-to-loopback", place, host=url.hostname)
 
 

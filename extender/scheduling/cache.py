@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from extender.bounded import BoundedMap
 from extender.cluster.class_index import Classes
+from extender.cluster.free_table import Int64s
 from extender.cluster.node_class import NodeClass
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
@@ -32,7 +33,6 @@ _MANY: Final = 1000
 _MAX_SCALES: Final = 8
 """The number of scales for which scores are kept."""
 
-Int64s = NDArray[np.int64]
 S = TypeVar("S", bound=Hashable)
 
 

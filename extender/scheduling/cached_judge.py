@@ -15,14 +15,15 @@ import numpy as np
 
 from extender.bounded import BoundedMap
 from extender.cluster.class_index import Classes
+from extender.cluster.free_table import Int64s
 from extender.cluster.node_class import NodeClass
 from extender.cluster.store import NodeStore
 from extender.kubelet.budget import Budget
-from extender.kubelet.rules import NEWEST_MINOR, Rules
+from extender.kubelet.rules import NEWEST_RULES
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling import replays
-from extender.scheduling.cache import UNJUDGED, Int64s, JudgementCache, NodeAnswers, ShapeJudgements
+from extender.scheduling.cache import UNJUDGED, JudgementCache, NodeAnswers, ShapeJudgements
 from extender.scheduling.effects import Effects
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, PodShape, Trouble
@@ -30,7 +31,6 @@ from extender.scheduling.late_projections import LateProjections
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged
 
-NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 """The rules assumed for kubelets that have not reported."""
 MAX_AT_ONCE: Final = 16
 """How many classes are judged on the event loop: those of the few nodes that changed since the last call of a shape."""

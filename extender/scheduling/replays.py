@@ -17,11 +17,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from extender.cluster.free_table import NO_KEY, FreeTable, RowGroup, StatesGroup
+from extender.cluster.free_table import NO_KEY, FreeTable, Int64s, RowGroup, StatesGroup
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
-from extender.scheduling.cache import Int64s
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import Judgement, PodShape, Trouble
 from extender.scheduling.reasons import RefusalReason
