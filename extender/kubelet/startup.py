@@ -32,14 +32,6 @@ from extender.kubelet.verdict import Certainty
 E = TypeVar("E", TopologyPolicy, Scope)
 
 _STATIC_ERROR: Final = "cpumanager: new static policy error: "
-_BINARY_SUFFIXES: Final = (
-    (1 << 60, "Ei"),
-    (1 << 50, "Pi"),
-    (1 << 40, "Ti"),
-    (1 << 30, "Gi"),
-    (1 << 20, "Mi"),
-    (1 << 10, "Ki"),
-)
 
 
 def start(machine: Machine, config: KubeletConfig, budget: Budget | None = None) -> Kubelet:
@@ -289,7 +281,7 @@ def default_memory_nodes(kubelet: Kubelet) -> tuple[state.NUMANodeMemory, ...]:
         amounts = {}
         hugepages_bytes = 0
         for page_bytes, pages in node.hugepages.items():
-            name = f"hugepages-{format_page_size(page_bytes)}"
+            name = f"hugepages-{format_bytes(page_bytes)}"
             total = page_bytes * pages
             hugepages_bytes += total
             held_back = reserved.get((node.id, name), 0)
@@ -302,9 +294,9 @@ def default_memory_nodes(kubelet: Kubelet) -> tuple[state.NUMANodeMemory, ...]:
     return tuple(result)
 
 
-def format_page_size(page_bytes: int) -> str:
-    """A page size as in the resource name: 2097152 -> `2Mi`."""
-    for unit, suffix in _BINARY_SUFFIXES:
-        if page_bytes % unit == 0:
-            return f"{page_bytes // unit}{suffix}"
-    return str(page_bytes)
+def format_bytes(size: int) -> str:
+    """Bytes as a quantity without rounding: `16Gi`, `1536Mi`, `1000`. The names of page sizes are such quantities."""
+    for power, unit in ((6, "Ei"), (5, "Pi"), (4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+        if size and size % 1024**power == 0:
+            return f"{size // 1024**power}{unit}"
+    return str(size)

@@ -18,7 +18,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import format_list
-from extender.kubelet.startup import format_page_size
+from extender.kubelet.startup import format_bytes
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import (
     Admitted,
@@ -39,7 +39,6 @@ from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import SHAPE_UID
-from extender.scheduling.node_totals import format_bytes
 
 MAX_STEPS: Final = 256
 MAX_HINTS: Final = 32
@@ -124,9 +123,7 @@ def first_fault(
 def _crash(kubelet: Kubelet, verdict: Rejected) -> str:
     """The kubelet crashes."""
     if (missing := verdict.resource) is not None:
-        sizes = [
-            {f"hugepages-{format_page_size(size)}" for size in node.hugepages} for node in kubelet.machine.numa_nodes
-        ]
+        sizes = [{f"hugepages-{format_bytes(size)}" for size in node.hugepages} for node in kubelet.machine.numa_nodes]
         if not any(missing in each for each in sizes):
             return f"The node has no {missing}, and its kubelet would crash on a pod that requests them."
         lacking = [str(n.id) for n, each in zip(kubelet.machine.numa_nodes, sizes, strict=True) if missing not in each]

@@ -18,14 +18,14 @@ from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import Container
 from extender.kubelet.resolve import resolve
-from extender.kubelet.startup import start
+from extender.kubelet.startup import format_bytes, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.questions.free_room import FreeRoom, numa_room
 from extender.replay.alignment import alignment_of_outcomes
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import refusal_by_demand
-from extender.scheduling.node_totals import format_bytes, format_milli
+from extender.scheduling.node_totals import format_milli
 from extender.wire.replies import ReplyBody, about
 from extender.wire.verdicts import Verdict, explained
 

@@ -21,7 +21,7 @@ from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import HUGEPAGES_PREFIX, ContainerKind
-from extender.kubelet.startup import format_page_size
+from extender.kubelet.startup import format_bytes
 from extender.kubelet.state import DeviceState
 from extender.replay.pod import Pod
 
@@ -60,7 +60,7 @@ def node_allocatable(kubelet: Kubelet, devices: DeviceState) -> dict[str, int]:
     huge: dict[str, int] = {}
     for node in machine.numa_nodes:
         for page_bytes, pages in node.hugepages.items():
-            name = f"{HUGEPAGES_PREFIX}{format_page_size(page_bytes)}"
+            name = f"{HUGEPAGES_PREFIX}{format_bytes(page_bytes)}"
             huge[name] = huge.get(name, 0) + page_bytes * pages
     memory = sum(node.memory_bytes for node in machine.numa_nodes) - sum(huge.values()) - reserved.get("memory", 0)
     return {
@@ -106,14 +106,6 @@ def format_milli(resource: str, milli: int) -> str:
     if resource == "memory" or resource.startswith(HUGEPAGES_PREFIX) or resource == "ephemeral-storage":
         return format_bytes(-(-milli // 1000))
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
-
-
-def format_bytes(amount: int) -> str:
-    """Bytes as a quantity without rounding: `16Gi`, `1536Mi`, `1000`."""
-    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
-        if amount and amount % (1 << shift) == 0:
-            return f"{amount >> shift}{unit}"
-    return str(amount)
 
 
 MAX_SHORTAGES: Final = 10_000
