@@ -14,13 +14,13 @@ from extender.answers.words import plural
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind, PodRequest, QOSClass
 from extender.kubelet.resolve import resolve
-from extender.kubelet.rules import NEWEST_RULES
 from extender.kubelet.sets import format_list
 from extender.questions.claim_alignment import ClaimAlignment, used_by
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice, Subject
 from extender.questions.scheduler_checks import Scheduler, check_node
 from extender.replay.alignment import PodAlignment
 from extender.replay.alignment_demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
+from extender.replay.counts import NEWEST_RULES
 from extender.replay.pod import Pod
 from extender.wire.placement_rules import PlacementRules
 from extender.wire.workloads import PodWorkload

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 from extender.answers.notes import pod_notes
 from extender.kubelet.pod import ContainerKind, QOSClass
 from extender.kubelet.resolve import resolve
-from extender.kubelet.rules import NEWEST_RULES
+from extender.replay.counts import NEWEST_RULES
 from extender.scheduling.node_totals import format_milli, pod_requests
 from extender.wire.replies import ReplyBody, about
 from extender.wire.workloads import PodWorkload

@@ -242,5 +242,3 @@ TOPOLOGY_OPTION_LEVELS: Final[Mapping[str, OptionLevels]] = {
     "prefer-closest-numa-nodes": OptionLevels(alpha=26, beta=28, stable=32),
     "max-allowable-numa-nodes": OptionLevels(beta=31, stable=35),
 }
-
-NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})

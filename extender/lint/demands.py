@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from extender.kubelet.resolve import resolve
-from extender.kubelet.rules import NEWEST_RULES
 from extender.lint.catalogue import Finding, found
 from extender.lint.documents import Located
 from extender.lint.workloads import containers_of, template_of
+from extender.replay.counts import NEWEST_RULES
 from extender.wire.errors import WireError, shown
 from extender.wire.groups import PREFIX, SIZE, group_size
 from extender.wire.pods import fault_of, unknown_keys

@@ -7,9 +7,12 @@ Rules of this file
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from extender.kubelet.rules import Rules
+from extender.kubelet.rules import NEWEST_MINOR, Rules
 from extender.nri.counts import NriCounts
+
+NEWEST_RULES: Final = Rules.of(f"v1.{NEWEST_MINOR}.0", {}, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

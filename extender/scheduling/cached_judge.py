@@ -19,8 +19,8 @@ from extender.cluster.free_table import Int64s
 from extender.cluster.node_class import NodeClass
 from extender.cluster.store import NodeStore
 from extender.kubelet.budget import Budget
-from extender.kubelet.rules import NEWEST_RULES
 from extender.kubelet.verdict import Certainty
+from extender.replay.counts import NEWEST_RULES
 from extender.replay.pod import Pod
 from extender.scheduling import replays
 from extender.scheduling.cache import UNJUDGED, JudgementCache, NodeAnswers, ShapeJudgements
