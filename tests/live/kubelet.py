@@ -113,8 +113,7 @@ class LiveKubelet:
         pods = await self._list()
         await asyncio.sleep(self._between(self.lags.sync))
         with startup.sources_not_ready(self.naive, self._started):
-            for pod in sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"]):
-                self._take("ADDED", pod)
+            self._take_list(pods)
         self._changed()
         self._up.set()
         self._service = [asyncio.create_task(work) for work in (self._follow(), self._reconcile(), self._register())]
@@ -173,9 +172,13 @@ class LiveKubelet:
         pods = await self._list()
         for uid in self.pods.keys() - {pod["metadata"]["uid"] for pod in pods}:
             self._take("DELETED", self.pods[uid])
-        for pod in pods:
-            self._take("ADDED", pod)
+        self._take_list(pods)
         self._changed()
+
+    def _take_list(self, pods: list[Json]) -> None:
+        """The API server lists pods by name; the kubelet takes the older ones first (HandlePodAdditions)."""
+        for pod in sorted(pods, key=lambda pod: pod["metadata"]["creationTimestamp"]):
+            self._take("ADDED", pod)
 
     def _take(self, kind: str, pod: Json) -> None:
         uid, is_known = pod["metadata"]["uid"], pod["metadata"]["uid"] in self.pods

@@ -3,6 +3,7 @@
 import json
 import ssl
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -98,9 +99,9 @@ class Stage:
     def __init__(self, server: FakeApiServer, loop: Loop, kubelet: LiveKubelet, root: Path, tally: Tally) -> None:
         self.server, self.loop, self.kubelet, self.root, self.tally = server, loop, kubelet, root, tally
 
-    def bind(self, name: str, cpu: int) -> None:
+    def bind(self, name: str, cpu: int, **metadata: str) -> None:
         pod = simple_pod(name, cpu)
-        pod["metadata"]["namespace"] = "default"
+        pod["metadata"] |= {"namespace": "default", **metadata}
         self.server.pods.create(pod)
         self.server.pods.bind(name, NODE)
 
@@ -201,6 +202,25 @@ def test_pods_are_followed_through_the_end_of_a_watch(stage: Stage) -> None:
     stage.bind("b", 2)
     eventually(lambda: stage.phase("b") == "Running")
     eventually(lambda: len(stage.held()) == 1)
+
+
+def test_of_the_pods_of_a_list_the_older_ones_are_admitted_first(stage: Stage) -> None:
+    is_held_up, bound = threading.Event(), threading.Event()
+
+    async def late() -> None:
+        is_held_up.set()
+        assert bound.wait(60)
+
+    stage.loop.submit(late())
+    assert is_held_up.wait(20)
+    stage.server.expire_streams()
+    stage.bind("z", 2, creationTimestamp="2026-11-01T00:00:01Z")
+    stage.bind("a", 2, creationTimestamp="2026-11-01T00:00:02Z")
+    bound.set()
+    eventually(lambda: stage.phase("z") == stage.phase("a") == "Running")
+    older = stage.server.pods.get("z")
+    assert older is not None
+    assert stage.held()[older["metadata"]["uid"]] == "1,9"
 
 
 def test_a_deleted_pod_that_its_kubelet_does_not_end_ends_the_scene() -> None:
