@@ -129,10 +129,10 @@ class AdmissionResult(StrEnum):
 class SettledPod:
     """One pod whose admission is over.
 
-    `verdicts`: each outcome that the replay predicted; with `complete` False there were more. `state`: the reported
-    state, for ADMITTED; `reason`: the kubelet's, for REFUSED. `is_ours`: as `ledger.Admit`. `predict_again`: the
-    prediction for the pod with another kubelet: the verdicts, and whether they are complete; None: unknown. Pure, and
-    takes as long as a projection.
+    `verdicts`: each outcome that the replay predicted. `complete` False: there were more, or the report, and no event
+    before it, tells of the end of another pod. `state`: the reported one, for ADMITTED; `reason`: the kubelet's, for
+    REFUSED. `is_ours`: as `ledger.Admit`. `predict_again`: the prediction with another kubelet: the verdicts, and
+    whether they are complete; None: unknown. Pure, and takes as long as a projection.
     """
 
     node_name: str

@@ -288,19 +288,19 @@ class PodTracker:
     ) -> Iterator[SettledPod]:
         """Settle a pod in flight with a prediction, at most once."""
         given, projection = self.projection.given, self.projection.now
-        if given is None or projection is None or admit.uid in self._settled or admit.static:
-            return
-        verdicts = projection.verdicts.get(admit.uid)
-        if verdicts is None:
+        verdicts = None if projection is None else projection.verdicts.get(admit.uid)
+        if given is None or projection is None or verdicts is None or admit.uid in self._settled or admit.static:
             return
         self._settled |= {admit.uid}
+        known_ends = given.leaving | given.released | given.vanished | given.ledger.left.keys()
+        knew_ends = state is None or given.reported.pod_uids - state.pod_uids <= known_ends
         yield SettledPod(
             node_name=self.name,
             pod=admit.pod,
             kubelet=given.kubelet,
             result=result,
             verdicts=verdicts,
-            complete=projection.complete,
+            complete=projection.complete and knew_ends,
             state=state,
             reason=reason,
             is_ours=admit.is_ours,

@@ -343,6 +343,21 @@ def test_a_finished_pod_may_hold_its_room_a_little_longer() -> None:
     assert world.states(4.5) == {EMPTY.state.key}
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_prediction_is_not_complete_if_a_report_is_the_first_to_tell_of_an_end(is_known: bool) -> None:  # noqa: FBT001
+    world, ended, coming = World(), _pod("ended"), _pod("coming")
+    world.report(world.admits(ended), 0)
+    world.cluster.assume("n", coming, 1)
+    if is_known:
+        world.cluster.apply(PodFinished("n", ended.uid), now=1)
+    world.releases(ended)
+
+    world.report(world.admits(coming), 2)
+
+    (settled,) = world.settled
+    assert (settled.result, settled.complete) == (AdmissionResult.ADMITTED, is_known)
+
+
 def test_a_pod_asked_to_leave_may_be_gone_at_any_moment() -> None:
     world, leaving, coming = World(), _pod("leaving", 8), _pod("coming", 6)
     held = world.admits(leaving)
