@@ -11,7 +11,7 @@ from pydantic_settings import SettingsError
 
 from extender.app import make_app, make_service, set_up_allocator, set_up_collector, set_up_threads
 from extender.config.settings import PREFIX, Settings, unknown_variables
-from extender.intake import ProfileError
+from extender.features.profiles import ProfileError
 from extender.observability.logs import set_up_logging
 from extender.observability.tracing import TracingError
 from extender.runtime.server import make_server

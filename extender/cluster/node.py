@@ -9,9 +9,8 @@ Rules of this file
 - The end of the first list is not visible, so a kubelet counts as starting for some time after its start, and longer
   while pods that must be in its first list are missing from its reports: the API server may be away. Both times are
   bounded.
-- A kubelet that does not answer for longer than a restart takes may never start again, as when it refuses its own state
-  files. The node controller does not always notice: a kubelet that ends at every start renews its lease at each of
-  them. So its node is stale, and gets no pod until a report says that the kubelet answers.
+- A kubelet that does not answer for longer than a restart takes may end at every start, as when it refuses its own
+  state files, and then renews its lease each time. Its node is stale, and gets no pod until a report says otherwise.
 
 Mirrors: kubelet `kubelet.go` syncLoopIteration (sourcesReady), `cm/{cpumanager,memorymanager}` removeStaleState,
 `cm/devicemanager` UpdateAllocatedDevices; the same from 1.27 on.

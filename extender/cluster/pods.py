@@ -308,10 +308,7 @@ class PodRegistry:
 
 
 def with_default(pod: Pod, demands: Mapping[str, Demand]) -> Pod:
-    """The pod with the demand of its namespace for the parts that its own demand leaves open.
-
-    *demands*: those of namespaces that have one, by name.
-    """
+    """The pod with the demand of its namespace, if it has one in *demands*, where its own demand says nothing."""
     if (default := demands.get(pod.namespace)) is None:
         return pod
     demand = pod.demand.or_default(default, [container.name for container in pod.containers])

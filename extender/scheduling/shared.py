@@ -18,10 +18,7 @@ from extender.scheduling.victims import RunningPods
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCluster:
-    """What is known: of nodes, pods, pods on nodes, the nodes' totals, and the API server.
-
-    `demands`: those of namespaces that have one, by name. Empty if namespaces are not watched.
-    """
+    """What is known: of nodes, pods, pods on nodes, the nodes' totals, the API server, and demands of namespaces."""
 
     nodes: NodeStore
     pods: PodRegistry

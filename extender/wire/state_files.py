@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import MAX_CPUS, MAX_NUMA_NODE_ID
-from extender.kubelet.observed import UnknownPartError, contradictions
+from extender.kubelet.observed import CPU_FIELD, DEVICE_FIELD, MEMORY_FIELD, UnknownPartError, contradictions
 from extender.kubelet.sets import bits_of, parse_list
 from extender.kubelet.startup import initial_state
 from extender.kubelet.state import (
@@ -42,10 +42,6 @@ from extender.wire.machines import Devices
 from extender.wire.parsing import converted
 from node_exporter.checkpoints import StateDocumentError, effective_document
 from node_exporter.report import NodeReport, Problem
-
-CPU_FIELD: Final = "state.cpu_manager_state"
-MEMORY_FIELD: Final = "state.memory_manager_state"
-DEVICE_FIELD: Final = "state.kubelet_internal_checkpoint"
 
 MAX_ENTRIES: Final = 16_384
 """Limit on containers, blocks, and resources of containers in one checkpoint. 1,000 pods have a few thousand."""

@@ -13,9 +13,9 @@ from extender.config.settings import Settings
 from extender.features.groups.feed import GroupFeed
 from extender.features.preemption.nominated import NominatedPod, apply_nominated, decode_nominated
 from extender.features.preemption.running import WatchedPods
+from extender.features.profiles import read_profiles
 from extender.features.siblings.siblings import Siblings
 from extender.identity import EVERYTHING
-from extender.intake import read_profiles
 from extender.kube.changes import Batch, Mirror, Seen
 from extender.kube.feed import ClusterFeed, Refused
 from extender.kube.nodes import NodeObject, WatchedSurroundings, decode_node

@@ -16,7 +16,7 @@ from extender.features.autoscaling.objects import ACCOUNT
 from extender.features.autoscaling.pools import POOL_LABELS, Pools
 from extender.features.autoscaling.templates import TemplateNodes
 from extender.features.autoscaling.waiting import Waiting
-from extender.intake import read_profiles
+from extender.features.profiles import read_profiles
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.replies import ReplyBody, about
 

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from extender.cluster.node import Observation
 from extender.cluster.store import NodeStore
-from extender.intake import NodeProfile
+from extender.features.profiles import NodeProfile
 from extender.kube.changes import Batch, Gone
 from extender.kube.nodes import NodeObject
 from extender.questions.capacity import Capacity

@@ -16,7 +16,7 @@ from extender.features.kueue.controller import AlignmentController, Shown
 from extender.features.kueue.held import HeldPlaces, owner_of_record
 from extender.features.kueue.objects import ACCOUNT, CHECKS, FLAVORS, WORKLOADS
 from extender.features.kueue.places import Planner
-from extender.intake import read_profiles
+from extender.features.profiles import read_profiles
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.replies import ReplyBody, about
 

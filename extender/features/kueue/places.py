@@ -22,7 +22,7 @@ from extender.api.service import Service
 from extender.cluster.pods import KnownPod
 from extender.features.kueue.held import HeldPlaces, WorkloadPlace
 from extender.features.kueue.workloads import PodSet
-from extender.intake import NodeProfile
+from extender.features.profiles import NodeProfile
 from extender.kube.changes import Batch, Gone
 from extender.kube.client import JSON
 from extender.kube.nodes import NodeObject

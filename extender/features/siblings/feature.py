@@ -1,8 +1,8 @@
 """Connects siblings with the watches of nodes and pods."""
 
 from extender.api.service import Service
+from extender.features.profiles import read_profiles
 from extender.features.siblings.siblings import Siblings
-from extender.intake import read_profiles
 from extender.kube.feed import Refused
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 

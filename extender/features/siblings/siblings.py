@@ -32,7 +32,7 @@ from typing import Final
 
 from extender.cluster.node import ClusterFullError, Observation
 from extender.cluster.store import NodeStore
-from extender.intake import NodeProfile
+from extender.features.profiles import NodeProfile
 from extender.kube.changes import Batch, Gone
 from extender.kube.feed import pod_of_watched
 from extender.kube.nodes import NodeObject

@@ -8,8 +8,8 @@ import pytest
 
 from extender.app import make_service
 from extender.config.settings import Settings
+from extender.features.profiles import ProfileError
 from extender.features.siblings.siblings import PROFILE_CAVEAT
-from extender.intake import ProfileError
 from extender.samples.nodes import SampleNode, Workload
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
