@@ -121,19 +121,25 @@ def _make_judging(settings: Settings, nodes: NodeStore, effects: Effects, judge:
     """The judge of pods for the verbs. *judge*: replaces the one of the settings.
 
     A merit that follows from the placements costs no extra work. For every other strategy a second judge computes the
-    merit from the same replays, so that filter does not wait for it.
+    merit, so that filter does not wait for it.
     """
     strategy = make_strategy(settings.strategy, Weights.parse(settings.resource_weights))
     unjudged = UnjudgedClasses()
 
     def cached(judge: BoundedJudge, late_nodes: LateNodes, ranking: CachedJudge | None) -> CachedJudge:
-        cache = JudgementCache(settings.max_remembered_judgements)
-        return CachedJudge(judge, cache, nodes, unjudged, effects, late_nodes=late_nodes, ranking=ranking)
+        return CachedJudge(
+            judge,
+            JudgementCache(settings.max_remembered_judgements),
+            nodes,
+            unjudged,
+            effects,
+            late_nodes=late_nodes,
+            ranking=ranking,
+        )
 
     ranking = None
     if judge is None and strategy not in BY_PLACEMENT:
-        ranking = cached(BoundedJudge(strategy, settings.uncertainty), LateNodes.PASS, None)
-        judge = BoundedJudge(least_numa, settings.uncertainty, ranking.judge.last)
+        ranking, strategy = cached(BoundedJudge(strategy, settings.uncertainty), LateNodes.PASS, None), least_numa
     return cached(judge or BoundedJudge(strategy, settings.uncertainty), LateNodes(settings.late_nodes), ranking)
 
 

@@ -111,9 +111,15 @@ class CachedJudge:
         due = [each for each in entry.missing(classes) if entry.shares.get(each.id, 0) < shares]
         if not due:
             return
-        limit, shape, had = replays.time_limit(self._clock, deadline), entry.shape, dict(entry.shares)
         judged: replays.Judged = await self._offload(
-            replays.judge_all, self.judge, shape, due, limit, had, is_any_feasible, self._cpu_clock
+            replays.judge_all,
+            self.judge,
+            entry.shape,
+            due,
+            replays.time_limit(self._clock, deadline),
+            dict(entry.shares),
+            is_any_feasible,
+            self._cpu_clock,
         )
         entry.shares.update(judged.had)
         if (seconds := self._clock() - began) > replays.LONG_SECONDS and not is_any_feasible:

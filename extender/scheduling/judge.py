@@ -20,7 +20,7 @@ import numpy as np
 
 from extender.cluster.free_table import Int64s, RowGroup, StatesGroup
 from extender.cluster.node_class import NodeClass
-from extender.kubelet.admission import MAX_OUTCOMES, Outcome, is_given_up, is_indifferent
+from extender.kubelet.admission import MAX_OUTCOMES, is_given_up, is_indifferent
 from extender.kubelet.budget import Budget, for_replays
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest, has_pod_level_resources
@@ -47,9 +47,8 @@ from extender.scheduling.reasons import RefusalReason, refusal_of
 
 _MAX_DETAIL: Final = 4_000
 """How many characters of a traceback are kept, from its end."""
-_MAX_LAST, _MAX_EACH = 64, 8
-LastOutcomes = dict[NodeClass, tuple[object, tuple[Outcome, ...]]]
-"""UID, `Pod.shape` and outcomes of the last replay of a few classes, if the outcomes are few and without NRI policy."""
+
+
 Judge = Callable[[PodShape, NodeClass], Judgement]
 
 
@@ -67,18 +66,14 @@ _WITHOUT_AMOUNTS: Final = frozenset(
 
 
 class BoundedJudge:
-    """Judges with *strategy* and *policy*; the work of a call can be bounded. Any thread may call it.
+    """Judges with *strategy* and *policy*; the work of a call can be bounded. Any thread may call it."""
 
-    *last*: judges that share it do not repeat each other's replays: prioritize has those of filter.
-    """
+    __slots__ = ("_policy", "is_by_placement", "strategy")
 
-    __slots__ = ("_policy", "is_by_placement", "last", "strategy")
-
-    def __init__(self, strategy: Strategy, policy: UncertaintyPolicy, last: LastOutcomes | None = None) -> None:
+    def __init__(self, strategy: Strategy, policy: UncertaintyPolicy) -> None:
         self.strategy: Final = strategy
         self.is_by_placement: Final = strategy in BY_PLACEMENT
         self._policy: Final = policy
-        self.last: Final[LastOutcomes] = {} if last is None else last
 
     def __call__(self, shape: PodShape, node_class: NodeClass, budget: Budget | None = None, /) -> Judgement:
         """The judgement; *budget* bounds its full replays, None: `budget.for_replays(MAX_OUTCOMES)`. Raises nothing."""
@@ -117,20 +112,13 @@ class BoundedJudge:
         """The judgement by replays with CPU ids and device ids, in every state of the class."""
         request = shape.request(kubelet.rules)
         budget = budget or for_replays(MAX_OUTCOMES)
-        own = shape.pod.uid, shape.pod.shape
-        last, outcomes = self.last.get(node_class, (None, ()))
-        if last != own:
-            outcomes = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
+        outcomes = node_class.possible.admit(kubelet, request, max_replays=MAX_OUTCOMES, budget=budget)
         first = outcomes[0].verdict
         if kubelet.runtime is not None and not budget.is_used_up and nri_pod(request).excess:
             return _unknown(self._policy)
         if is_given_up(first):
             is_late = isinstance(first, Rejected) and first.reason is Reason.REPLAY_TIME
             return _unknown(self._policy)._replace(trouble=Trouble.TIME if is_late else Trouble.STEPS)
-        if len(outcomes) <= _MAX_EACH and outcomes[0].complete and kubelet.runtime is None:
-            if len(self.last) >= _MAX_LAST:
-                self.last.clear()
-            self.last[node_class] = own, outcomes
         rejected = [o.verdict for o in outcomes if isinstance(o.verdict, Rejected)]
         merits = [
             self.strategy(AdmissionOutcome(kubelet=kubelet, before=o.before, after=o.state, admitted=o.verdict))

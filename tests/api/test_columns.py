@@ -15,7 +15,6 @@ from extender.cluster.events import PodForgotten, PodGone, PodSeen, Watching
 from extender.cluster.node import Observation, UnknownNodeError
 from extender.config.settings import Settings
 from extender.replay.pod import Pod
-from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
 from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge
@@ -187,22 +186,6 @@ def test_what_is_kept_of_calls_about_the_same_nodes_never_answers_for_nodes_that
         world.ask(names, cpus)
         world.rank(names, cpus)
     world.check_the_past()
-
-
-def test_prioritize_replays_no_node_that_filter_has_replayed() -> None:
-    world, names = World(), NAMES[:4]
-    for number, name in enumerate(names):
-        world.befall("report", name, number)
-    for change in (("assume", "n0", 0), ("report", "n1", 3), ("end", "n0", 0)):
-        world.ask(names, 2)
-        pod = world.pod(2)[0]
-
-        with patch.object(PossibleStates, "admit", side_effect=AssertionError("a second replay")):
-            reply = ask(world.calls_of.prioritize, args_of(pod, *names))
-
-        assert len({each["Score"] for each in reply}) > 1
-        world.rank(names, 2)
-        world.befall(*change)
 
 
 def test_what_one_call_learns_is_not_news_where_another_call_has_come_further() -> None:

@@ -8,8 +8,8 @@ the pod's status, its exporter reports before and after, and when the cluster is
 deleted and its node reports again. The echo extender gets the same three calls about a pod of its own: it has no watch
 and no reports, so its cost is what the protocol, JSON and the write of the binding cost.
 
-Figures: CPU of the extender's process a pod, and of its event loop alone; how long the scheduler waited for each
-call. `--profile`: which functions on our event loop take longest (the figures are then those of a profiled process).
+Figures: CPU of the extender's process a pod, and how long the scheduler waited for each call. `--profile`: which
+functions on our event loop take longest (the figures are then those of a profiled process).
 """
 
 import contextlib
@@ -214,9 +214,9 @@ class TimedScheduler:
         return orjson.loads(reply)
 
 
-def _cpu_seconds(pid: int, thread: str = "") -> float:
-    """CPU time of a process, its threads included; with *thread*, `task/ID`, that of one thread."""
-    fields = Path(f"/proc/{pid}/{thread}/stat").read_text().rpartition(")")[2].split()
+def _cpu_seconds(pid: int) -> float:
+    """CPU time of a process, its threads included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -226,13 +226,12 @@ def measure(console: Console, pods: int, nodes: int, profile: Path | None = None
     names = list(made)
     with _stage(made, console, profile) as (stage, pid), _echo() as (echo_extender, echo_kubernetes, echo_pid):
         ours, echo = TimedScheduler(stage.extender, random.Random(3)), TimedScheduler(echo_extender, random.Random(3))
-        dice, seconds, loop_seconds = random.Random(2), [0.0, 0.0], 0.0
+        dice, seconds = random.Random(2), [0.0, 0.0]
         for step in track(range(WARM_UP_PODS + pods), "pods", console=console, transient=True):
             if step == WARM_UP_PODS:
                 if profile is not None:
                     os.kill(pid, signal.SIGUSR1)
                 seconds = [-_cpu_seconds(pid), -_cpu_seconds(echo_pid)]
-                loop_seconds = -_cpu_seconds(pid, f"task/{pid}")
                 for scheduler in (ours, echo):
                     scheduler.forget()
             pod, other = make_pod(f"ours-{step}", dice), pod_of(name=f"echo-{step}")
@@ -245,9 +244,7 @@ def measure(console: Console, pods: int, nodes: int, profile: Path | None = None
             echo.schedule(other, names)
             stage.happen(step)
         seconds = [seconds[0] + _cpu_seconds(pid), seconds[1] + _cpu_seconds(echo_pid)]
-        loop_seconds += _cpu_seconds(pid, f"task/{pid}")
         console.print(_table((ours, echo), seconds, pods, nodes))
-        console.print(f"of our CPU, the event loop's: {loop_seconds / pods * 1000:.2f} ms a pod", highlight=False)
         console.print(f"refused by kubelets: {stage.refused}; ours: {dict(ours.outcomes)}", highlight=False)
     if profile is not None:
         _print_profile(profile, console)
