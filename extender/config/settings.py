@@ -169,7 +169,7 @@ class Settings(BaseSettings):
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             raise ValueError("tls_cert_file and tls_key_file must be set together")
         if self.tls_cert_file is None and (self.tls_client_ca_file is not None or self.autoscaling_expander_port):
-            raise ValueError("tls_client_ca_file and autoscaling_expander_port need tls_cert_file: both need TLS")
+            raise ValueError("one of tls_client_ca_file and autoscaling_expander_port is set, and needs tls_cert_file")
         for subject in self.scheduler_subjects:
             if not subject.startswith(NAME_KINDS) or subject.endswith("="):
                 raise ValueError(f"scheduler_subjects: {subject!r} must begin with one of {', '.join(NAME_KINDS)}")

@@ -164,5 +164,5 @@ def test_only_a_caller_that_knows_the_authority_connects_and_a_new_certificate_i
 
 
 def test_the_port_needs_a_certificate() -> None:
-    with pytest.raises(ValidationError, match="autoscaling_expander_port need tls_cert_file"):
+    with pytest.raises(ValidationError, match="autoscaling_expander_port is set, and needs tls_cert_file"):
         Settings(autoscaling="on", autoscaling_expander_port=9000)
