@@ -129,8 +129,8 @@ class AdmissionResult(StrEnum):
 class SettledPod:
     """One pod whose admission is over.
 
-    `verdicts`: each outcome that the replay predicted. `complete` False: there were more, or the report, and no event
-    before it, tells of the end of another pod. `state`: the reported one, for ADMITTED; `reason`: the kubelet's, for
+    `verdicts`: each outcome that the replay predicted. `complete`: False if there were more, or if another pod ended
+    and the report was the first to show it. `state`: the reported one, for ADMITTED; `reason`: the kubelet's, for
     REFUSED. `is_ours`: as `ledger.Admit`. `predict_again`: the prediction with another kubelet: the verdicts, and
     whether they are complete; None: unknown. Pure, and takes as long as a projection.
     """

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -58,44 +59,52 @@ def kill(process: "subprocess.Popen[str]") -> None:
     process.communicate(timeout=PATIENCE_SECONDS)
 
 
-def test_a_killed_and_a_started_kubelet_are_reported_at_once(root: Path) -> None:
+@contextmanager
+def exporting(root: Path, code: str, interval: str) -> Iterator[tuple[Path, FakeExtender]]:
+    """An exporter that runs *code*, with the path of its kubelet's socket and the extender that it reports to."""
     path, extender = root / KUBELET_DIR / "pod-resources/kubelet.sock", FakeExtender()
     path.parent.mkdir(parents=True)
-    command = [sys.executable, "-c", EXPORTER, "run", "--root", str(root), "--node-name", "n1", "--listen", ""]
-    running = kubelet(path)
-    with subprocess.Popen(
-        [*command, "--push", extender.url, "--interval", "300"], stderr=subprocess.PIPE, text=True
-    ) as exporter:
+    command = [sys.executable, "-c", code, "run", "--root", str(root), "--node-name", "n1", "--listen", ""]
+    push = ["--push", extender.url, "--interval", interval]
+    with subprocess.Popen([*command, *push], stderr=subprocess.PIPE, text=True) as exporter:
         try:
-            extender.wait_for(lambda told: told.reports and told.reports[-1]["podresources"]["available"])
-            before = extender.reports[-1]["podresources"]["since"]
-            until(lambda: connections(path) == 2, "a call of podresources and the watch")
-            kill(running)
-            assert path.exists(), "no event of a file says that the kubelet is gone"
-            extender.wait_for(lambda told: not told.reports[-1]["podresources"]["available"])
-            running = kubelet(path)
-            extender.wait_for(lambda told: told.reports[-1]["podresources"]["available"])
-            assert extender.reports[-1]["podresources"]["since"] > before
+            yield path, extender
         finally:
-            kill(running)
             exporter.terminate()
             exporter.communicate(timeout=PATIENCE_SECONDS)
             extender.close()
 
 
-def test_a_kubelet_that_stops_to_answer_is_reported_although_its_socket_still_takes_connections(root: Path) -> None:
-    path, extender = root / KUBELET_DIR / "pod-resources/kubelet.sock", FakeExtender()
-    path.parent.mkdir(parents=True)
-    command = [sys.executable, "-c", IMPATIENT, "run", "--root", str(root), "--node-name", "n1", "--listen", ""]
-    running = kubelet(path)
-    with subprocess.Popen(
-        [*command, "--push", extender.url, "--interval", "0.5"], stderr=subprocess.PIPE, text=True
-    ) as exporter:
+def available(extender: FakeExtender) -> bool:
+    """Whether the last report says that the kubelet answers."""
+    return bool(extender.reports and extender.reports[-1]["podresources"]["available"])
+
+
+def test_a_killed_and_a_started_kubelet_are_reported_at_once(root: Path) -> None:
+    with exporting(root, EXPORTER, "300") as (path, extender):
+        running = kubelet(path)
         try:
-            extender.wait_for(lambda told: told.reports and told.reports[-1]["podresources"]["available"])
+            extender.wait_for(available)
+            before = extender.reports[-1]["podresources"]["since"]
+            until(lambda: connections(path) == 2, "a call of podresources and the watch")
+            kill(running)
+            assert path.exists(), "no event of a file says that the kubelet is gone"
+            extender.wait_for(lambda told: not available(told))
+            running = kubelet(path)
+            extender.wait_for(available)
+            assert extender.reports[-1]["podresources"]["since"] > before
+        finally:
+            kill(running)
+
+
+def test_a_kubelet_that_stops_to_answer_is_reported_although_its_socket_still_takes_connections(root: Path) -> None:
+    with exporting(root, IMPATIENT, "0.5") as (path, extender):
+        running = kubelet(path)
+        try:
+            extender.wait_for(available)
             answered = extender.reports[-1]["podresources"]
             running.send_signal(signal.SIGSTOP)
-            extender.wait_for(lambda told: not told.reports[-1]["podresources"]["available"])
+            extender.wait_for(lambda told: not available(told))
             silent = extender.reports[-1]
             assert answered["since"] < silent["podresources"]["since"] <= silent["observed_at"]
             assert any("DEADLINE_EXCEEDED" in problem["reason"] for problem in silent["problems"])
@@ -104,9 +113,6 @@ def test_a_kubelet_that_stops_to_answer_is_reported_although_its_socket_still_ta
         finally:
             running.send_signal(signal.SIGCONT)
             kill(running)
-            exporter.terminate()
-            exporter.communicate(timeout=PATIENCE_SECONDS)
-            extender.close()
 
 
 class Changes:
