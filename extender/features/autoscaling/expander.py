@@ -5,8 +5,9 @@ Cluster Autoscaler asks it which of the pools that it could extend are best (`--
 Rules of this file
 - Only pools are left out of which something is known, and whose empty node refuses every pod of the option. What the
   order of the others is, the next expander of the list decides.
-- An option with more than `MAX_SHAPES` kinds of pods, or with a pod that cannot be read, passes. If the answer takes
-  longer than `ANSWER_SECONDS`, all options pass.
+- An option with more than `MAX_PODS` pods or `MAX_SHAPES` kinds of them, or with a pod that cannot be read, passes. If
+  there are more than `MAX_OPTIONS`, or the answer takes longer than `ANSWER_SECONDS`, all pass.
+- Pods are read beside the event loop.
 - Cluster Autoscaler itself has checked labels, taints and totals. Only the kubelet's admission is replayed.
 - TLS with the certificate of the extender. The caller shows none, so the answer says no more than yes or no.
 
@@ -15,7 +16,7 @@ Sources: cluster-autoscaler `expander/grpcplugin`, July 2026.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from extender.api.service import Service
@@ -34,6 +35,8 @@ if TYPE_CHECKING:  # gRPC is loaded with the setting only
 LOG: Final = logging.getLogger(__name__)
 LOG.addFilter(FewWarnings())
 SERVICE: Final = "grpcplugin.Expander"
+MAX_OPTIONS: Final = 1_000
+MAX_PODS: Final = 10_000
 MAX_SHAPES: Final = 32
 MAX_BYTES: Final = 64 << 20
 ANSWER_SECONDS: Final = 3.0
@@ -86,15 +89,16 @@ class Expander:
         """The options that pass."""
         from extender.features.autoscaling._expander import expander_pb2 as pb  # noqa: PLC0415
 
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                passed = [
-                    each for each in request.options
-                    if not await self._refuses(request.nodeBytesMap.get(each.nodeGroupId, b""), each)
-                ]  # fmt: skip
-        except (TimeoutError, NotReadyError) as error:
-            LOG.warning("all options pass options=%d reason=%r", len(request.options), str(error) or "out of time")
-            passed = list(request.options)
+        passed: Sequence[messages.Option] = request.options
+        if len(passed) <= MAX_OPTIONS:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    nodes = request.nodeBytesMap
+                    passed = [
+                        each for each in passed if not await self._refuses(nodes.get(each.nodeGroupId, b""), each)
+                    ]
+            except (TimeoutError, NotReadyError) as error:
+                LOG.warning("all options pass options=%d reason=%r", len(passed), str(error) or "out of time")
         return pb.BestOptionsResponse(options=passed)
 
     async def _refuses(self, node: bytes, option: "messages.Option") -> bool:
@@ -105,13 +109,15 @@ class Expander:
 
         try:
             labels = dict(pb.Node.FromString(node).metadata.labels)
-            pods = {_shape(pod): pod for pod in map(pb.Pod.FromString, option.podBytes)}
-            if not pods or len(pods) > MAX_SHAPES or not self._pools.models_for(labels):
+            if len(option.podBytes) > MAX_PODS or not self._pools.models_for(labels):
+                return False
+            manifests = await asyncio.to_thread(_different, map(pb.Pod.FromString, option.podBytes))
+            if not manifests or len(manifests) > MAX_SHAPES:
                 return False
             name = f"{PREFIX}{option.nodeGroupId}"
             nodes: list[JSON] = [{"metadata": {"name": name, "labels": labels}}]
-            for pod in pods.values():
-                args = SchedulerArgs(pod=pod_from_json(_manifest(pod)), names=[name], nodes=nodes)
+            for manifest in manifests:
+                args = SchedulerArgs(pod=pod_from_json(manifest), names=[name], nodes=nodes)
                 found = await self._templates.simulate(args)
                 if found is None or found.feasible:
                     return False
@@ -122,10 +128,16 @@ class Expander:
         return True
 
 
-def _shape(pod: "messages.Pod") -> tuple[bytes, tuple[tuple[str, str], ...]]:
-    """Equal for pods that are admitted alike."""
-    spec: bytes = pod.spec.SerializeToString(deterministic=True)
-    return spec, tuple(sorted(pod.metadata.annotations.items()))
+def _different(pods: Iterable["messages.Pod"]) -> Sequence[JSON]:
+    """One pod of each kind; no more than one above `MAX_SHAPES`. Pods of one kind are admitted alike."""
+    found: dict[object, JSON] = {}
+    for pod in pods:
+        kind = pod.spec.SerializeToString(deterministic=True), tuple(sorted(pod.metadata.annotations.items()))
+        if kind not in found:
+            found[kind] = _manifest(pod)
+        if len(found) > MAX_SHAPES:
+            break
+    return list(found.values())
 
 
 def _manifest(pod: "messages.Pod") -> JSON:

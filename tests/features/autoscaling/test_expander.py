@@ -143,6 +143,15 @@ def test_an_option_with_many_kinds_of_pods_passes(world: ExpanderWorld) -> None:
     assert world.ask([option("group-big", *[20] * 1000)], NODES) == [], "pods that are alike are judged once"
 
 
+def test_what_a_caller_that_sends_too_much_costs_is_limited(world: ExpanderWorld) -> None:
+    too_wide = option("group-big", 20)
+    many = pb.Option(nodeGroupId="group-big", podBytes=list(too_wide.podBytes) * expander.MAX_PODS)
+    assert world.ask([many], NODES) == []
+    many.podBytes.append(too_wide.podBytes[0])
+    assert world.ask([many], NODES) == ["group-big"]
+    assert len(world.ask([too_wide] * (expander.MAX_OPTIONS + 1), NODES)) == expander.MAX_OPTIONS + 1
+
+
 def test_all_options_pass_if_the_answer_takes_too_long(world: ExpanderWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expander, "ANSWER_SECONDS", 0.0)
     assert world.ask([option("group-small", 6)], NODES) == ["group-small"]
