@@ -115,7 +115,7 @@ def _overlay_blocks() -> list[Json]:
 
 def _own(tmp_path: Path, recipe: str) -> Path:
     """The directory above `numa`, as the page says to make it for a recipe."""
-    main, _, static = _overlay_blocks()
+    main, static, _ = _overlay_blocks()
     shutil.copytree(MANIFESTS, tmp_path / "manifests")
     (tmp_path / "numa/static-pod").mkdir(parents=True)
     main["resources"] = [f"../manifests/overlays/{recipe}"]
@@ -150,7 +150,7 @@ def test_both_proofs_of_the_kubelet_together_are_named_plainly() -> None:
 
 
 def test_the_audience_for_prometheus_is_a_setting() -> None:
-    _, prometheus, _ = _overlay_blocks()
+    _, _, prometheus = _overlay_blocks()
     (patch,) = prometheus["patches"]
     value = yaml.safe_load(patch["patch"])[0]["value"]
     assert not check_settings({value["name"]: value["value"]})
