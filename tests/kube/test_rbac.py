@@ -149,7 +149,7 @@ class Token:
 def ask_for_nodes(server: FakeApiServer, client: KubeClient, name: ObjectName) -> None:
     """All that requests for nodes write and read, from their beginning to their end."""
     objects = autoscaling.Objects(client)
-    karpenter = Karpenter(objects)
+    karpenter = Karpenter(objects, lambda: 0.0)
     autoscalers: dict[str, Autoscaler] = {"pool": ClusterAutoscaler(objects), KARPENTER_POOL: karpenter}
     for label, autoscaler in autoscalers.items():
         pools = (NodePool(label, "big", "type-a"),)
@@ -157,13 +157,13 @@ def ask_for_nodes(server: FakeApiServer, client: KubeClient, name: ObjectName) -
         objects.create_template(record, template_of(record, pod("a"), ()))
         manifest = objects.pod(name)
         assert manifest is not None
-        assert autoscaler.limited(Wish({}, {}, manifest, []), 0.0) == {}
+        assert autoscaler.limited(Wish({}, {}, manifest, [])) == {}
         autoscaler.ask(record, {name: manifest})
         assert objects.records() == [record]
         assert list(autoscaler.outcomes([record])) == [("default", "r")]
         objects.note(record)
         if autoscaler is karpenter:
-            assert karpenter.is_growing("big", set(), 0.0)
+            assert len(karpenter._new_claims) == 2
             status = {"nodeName": "node-a", "conditions": [{"type": "Registered", "status": "True"}]}
             server.node_claims.patch(server.node_claims.list()[0]["metadata"]["name"], {"status": status}, "")
         autoscaler.withdraw(record, {name: manifest})

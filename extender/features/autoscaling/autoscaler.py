@@ -17,7 +17,7 @@ class Guard(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """Pods that wait. `rooms`: of the pools of one autoscaler. `manifest`: one of the pods.
+    """Pods of one owner and one shape. `rooms`: of the pools of one autoscaler. `manifest`: the first pod.
 
     `opened`: the requests that have not ended, of all pods.
     """
@@ -29,18 +29,18 @@ class Wish(NamedTuple):
 
 
 class Autoscaler(Protocol):
-    """One such program. The methods block, and raise KubeError."""
+    """One such program, for one step of the controller. The methods block, and raise KubeError."""
 
     guard: Guard
 
-    def limited(self, wish: Wish, now: float) -> Mapping[NodePool, Room] | None:
+    def limited(self, wish: Wish) -> Mapping[NodePool, Room] | None:
         """The rooms within the limits of the pools; None: pools are growing, so that one should look again later."""
 
     def together(self, pools: Sequence[NodePool]) -> Sequence[NodePool]:
         """Those of these pools that one request may name; the first is among them."""
 
-    def asking(self, record: Record, template: JSON) -> Sequence[JSON]:
-        """The objects that ask for the nodes, beside the PodTemplate."""
+    def asking(self, record: Record, manifest: Json) -> Sequence[JSON]:
+        """The objects that ask for the nodes, beside the PodTemplate. *manifest*: one of the pods."""
 
     def ask(self, record: Record, pods: Mapping[ObjectName, Json]) -> None:
         """Create what is missing of a request. *pods*: those that wait."""

@@ -35,7 +35,7 @@ class ClusterAutoscaler(Autoscaler):
     objects: Objects
     guard: Guard = GUARD
 
-    def limited(self, wish: Wish, now: float) -> Mapping[NodePool, Room]:  # noqa: ARG002
+    def limited(self, wish: Wish) -> Mapping[NodePool, Room]:
         """All: Cluster Autoscaler knows the limits of its pools."""
         return wish.rooms
 
@@ -43,7 +43,7 @@ class ClusterAutoscaler(Autoscaler):
         """All of them: Cluster Autoscaler chooses."""
         return pools
 
-    def asking(self, record: Record, template: JSON) -> Sequence[JSON]:  # noqa: ARG002 - the request names it
+    def asking(self, record: Record, manifest: Json) -> Sequence[JSON]:  # noqa: ARG002 - the PodTemplate has it
         """The ProvisioningRequest."""
         return (request_of(record),)
 

@@ -17,11 +17,9 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
-
-import msgspec
 
 from extender.bounded import BoundedMap
 from extender.features.autoscaling.autoscaler import Autoscaler, Guard, Wish
@@ -29,7 +27,7 @@ from extender.features.autoscaling.cluster_autoscaler import ClusterAutoscaler
 from extender.features.autoscaling.documents import Record, name_for, template_of
 from extender.features.autoscaling.karpenter import Karpenter
 from extender.features.autoscaling.objects import Objects
-from extender.features.autoscaling.pools import KARPENTER_POOL, Model, NodePool, Pools, Room, rooms_in
+from extender.features.autoscaling.pools import KARPENTER_POOL, NodePool, Pools, Room, rooms_in
 from extender.features.autoscaling.waiting import Waiting
 from extender.kube.client import JSON
 from extender.kube.errors import KubeError
@@ -64,12 +62,16 @@ STOPPED: Final = "stopped"
 
 @dataclass(frozen=True, slots=True)
 class PodsThatWait:
-    """Pods of one owner and one shape that wait together. `manifest`: the v1.Pod of the first one."""
+    """Pods of one owner and one shape that wait together, at least one."""
 
     name: str
-    manifest: Json
-    pods: list[ObjectName]
+    pods: dict[ObjectName, Json]
     refused_on: dict[str, None]
+
+    @property
+    def first(self) -> ObjectName:
+        """The pod that stands for all."""
+        return next(iter(self.pods))
 
 
 @dataclass
@@ -88,15 +90,18 @@ class Controller(LeaderTask):
     def __post_init__(self) -> None:
         """Nothing was read yet."""
         self._objects = Objects(self.client)
-        self._others: Mapping[str, Autoscaler] = {KARPENTER_POOL: Karpenter(self._objects)}
-        """By the label of their pools."""
-        self._cluster_autoscaler: Autoscaler = ClusterAutoscaler(self._objects)
+        self._autoscalers = self._for_a_step()
         self._writes = self.service.settings.autoscaling == "on"
+
+    def _for_a_step(self) -> Mapping[str, Autoscaler]:
+        """The autoscalers by the label of their pools, without what they have read before. "": of all other labels."""
+        return {"": ClusterAutoscaler(self._objects), KARPENTER_POOL: Karpenter(self._objects, self.wall)}
 
     async def step(self) -> None:
         """Continue what was asked for, and ask for more."""
         if not self.can_write():
             return
+        self._autoscalers = self._for_a_step()
         records = await asyncio.to_thread(self._objects.records)
         kept = []
         for record in records:
@@ -112,12 +117,12 @@ class Controller(LeaderTask):
         self.shown = [(each, outcomes.get((each.namespace, each.name), ""), ()) for each in kept] + proposed
 
     def _autoscaler_of(self, pool: NodePool) -> Autoscaler:
-        return self._others.get(pool.label, self._cluster_autoscaler)
+        return self._autoscalers.get(pool.label, self._autoscalers[""])
 
     async def _outcomes(self, records: Sequence[Record]) -> Mapping[tuple[str, str], str]:
         """What the autoscalers say of requests that have not ended."""
         found: dict[tuple[str, str], str] = {}
-        for autoscaler in (self._cluster_autoscaler, *self._others.values()):
+        for autoscaler in self._autoscalers.values():
             own = [each for each in records if not each.ended and self._autoscaler_of(each.pools[0]) is autoscaler]
             found |= await asyncio.to_thread(autoscaler.outcomes, own) if own else {}
         return found
@@ -155,11 +160,11 @@ class Controller(LeaderTask):
         await asyncio.to_thread(autoscaler.withdraw, record, pods)
         self.service.metrics.scale_ups.labels(ended).inc()
         LOG.info("request for nodes ended name=%s outcome=%s nodes=%d", record.name, ended, record.nodes)
-        return await self._note(record, ended=ended)
+        return await self._note(replace(record, ended=ended))
 
     async def _ask_for(self, record: Record, pods: Mapping[ObjectName, Json]) -> Record:
         await asyncio.to_thread(self._autoscaler_of(record.pools[0]).ask, record, pods)
-        return record if record.asked else await self._note(record, asked=True)
+        return record if record.asked else await self._note(replace(record, asked=True))
 
     async def _guard(self, record: Record, pods: Mapping[ObjectName, JSON]) -> Sequence[str]:
         """Guard placed pods, and end guards that are not needed; returns the UIDs of guarded pods."""
@@ -172,7 +177,7 @@ class Controller(LeaderTask):
                 needed[uid] = None
         ended = [uid for uid in record.guarded if uid not in needed]
         if new := [uid for uid in needed if uid not in record.guarded]:  # the record first: see the file's rules
-            record = await self._note(record, guarded=(*record.guarded, *new))
+            record = await self._note(replace(record, guarded=(*record.guarded, *new)))
         for uid in needed:
             if _annotations(pods[placed[uid]]).get(guard.annotation) != guard.value:
                 await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch(guard))
@@ -180,7 +185,7 @@ class Controller(LeaderTask):
             if uid in placed and _annotations(pods[placed[uid]]).get(guard.annotation) == guard.value:
                 await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch(guard, is_over=True))
         if ended:
-            await self._note(record, guarded=tuple(needed))
+            await self._note(replace(record, guarded=tuple(needed)))
         return tuple(needed)
 
     async def _fits_elsewhere(self, manifest: JSON, names: Sequence[str]) -> bool:
@@ -193,8 +198,7 @@ class Controller(LeaderTask):
         judged = (entry.get(each.id) for each in classes)
         return any(each is not None and each.refusal is None for each in judged)
 
-    async def _note(self, record: Record, **changes: object) -> Record:
-        record = msgspec.structs.replace(record, **changes)
+    async def _note(self, record: Record) -> Record:
         await asyncio.to_thread(self._objects.note, record)
         return record
 
@@ -210,22 +214,24 @@ class Controller(LeaderTask):
         asked = await self._grouped(call for call in due if self._is_news(call, known))
         models = self.pools.models() if asked else {}
         for each in asked:
-            namespace = each.pods[0].namespace
+            namespace = each.first.namespace
             if opened.total() >= settings.autoscaling_max_requests or opened[namespace] >= PER_NAMESPACE:
                 continue
             try:
-                workload = workload_from_json(each.manifest)
+                manifest = each.pods[each.first]
+                workload = workload_from_json(manifest)
                 found = await self.service.offload(rooms_in, models, workload, self.service.judging.judge)
-                if (rooms := await self._limited(each, found, models, records)) is None:
+                wish = Wish(found, models, manifest, [record for record in records if not record.ended])
+                if (rooms := await self._limited(wish)) is None:
                     continue
                 if (record := self._record(each, rooms)) is None:
                     await self._tell(each, rooms)
-                elif (made := await self._create(record, each.manifest)) is not None:
+                elif (made := await self._create(record, each.pods)) is not None:
                     records.append(made)
                     opened[namespace] += 1
             except (KubeError, WireError) as error:
                 self.service.metrics.scale_ups.labels("failed").inc()
-                LOG.warning("no node asked for pod=%s/%s reason=%r", namespace, each.pods[0].name, str(error))
+                LOG.warning("no node asked for pod=%s/%s reason=%r", namespace, each.first.name, str(error))
 
     def _is_news(self, call: Call, known: Container[str]) -> bool:
         """Whether no request is for the pod, and it was not told of late that none can be."""
@@ -243,26 +249,18 @@ class Controller(LeaderTask):
             if manifest is None or not _is_unschedulable(manifest):
                 continue
             name = name_for(manifest, controller_of(manifest) or call.pod.uid)
-            group = groups.setdefault(name, PodsThatWait(name, manifest, [], {}))
+            group = groups.setdefault(name, PodsThatWait(name, {}, {}))
             if len(group.pods) < MAX_PODS:
-                group.pods.append(pod)
+                group.pods[pod] = manifest
                 group.refused_on.update(dict.fromkeys(call.names))
         return list(groups.values())
 
-    async def _limited(
-        self,
-        asked: PodsThatWait,
-        rooms: Mapping[NodePool, Room],
-        models: Mapping[NodePool, Sequence[Model]],
-        records: Sequence[Record],
-    ) -> Mapping[NodePool, Room] | None:
+    async def _limited(self, wish: Wish) -> Mapping[NodePool, Room] | None:
         """The rooms with what the autoscalers may add now; None: one should look again later."""
         limited: dict[NodePool, Room] = {}
-        opened = [record for record in records if not record.ended]
-        for autoscaler in (self._cluster_autoscaler, *self._others.values()):
-            own = {pool: room for pool, room in rooms.items() if self._autoscaler_of(pool) is autoscaler}
-            wish = Wish(own, models, asked.manifest, opened)
-            found = await asyncio.to_thread(autoscaler.limited, wish, self.wall()) if own else {}
+        for autoscaler in self._autoscalers.values():
+            own = {pool: room for pool, room in wish.rooms.items() if self._autoscaler_of(pool) is autoscaler}
+            found = await asyncio.to_thread(autoscaler.limited, wish._replace(rooms=own)) if own else {}
             if found is None:
                 return None
             limited |= found
@@ -272,7 +270,7 @@ class Controller(LeaderTask):
         """The request for these pods; None: no pool's empty node takes one.
 
         Of several pools those count whose nodes take the most of these pods, so that the number of nodes is right
-        whichever of them Cluster Autoscaler chooses.
+        whichever of them the autoscaler chooses.
         """
         wanted = len(asked.pods)
         most = max((min(room.copies, wanted) for room in rooms.values()), default=0)
@@ -282,7 +280,7 @@ class Controller(LeaderTask):
         autoscaler = self._autoscaler_of(best[0])
         pools = autoscaler.together([pool for pool in best if self._autoscaler_of(pool) is autoscaler])
         return Record(
-            namespace=asked.pods[0].namespace,
+            namespace=asked.first.namespace,
             name=asked.name,
             pods=tuple(asked.pods),
             pools=tuple(pools),
@@ -291,11 +289,12 @@ class Controller(LeaderTask):
             since=int(self.wall()),
         )
 
-    async def _create(self, record: Record, manifest: Json) -> Record | None:
+    async def _create(self, record: Record, pods: Mapping[ObjectName, Json]) -> Record | None:
         """Create the objects of a request, or show them in a dry run; None: nothing was created."""
+        manifest = next(iter(pods.values()))
         template = template_of(record, manifest, self.pools.hostnames(record.refused_on))
         if not self._writes:
-            asking = await asyncio.to_thread(self._autoscaler_of(record.pools[0]).asking, record, template)
+            asking = await asyncio.to_thread(self._autoscaler_of(record.pools[0]).asking, record, manifest)
             self._proposed[record.name] = record, (template, *asking)
             LOG.info("would ask for nodes name=%s nodes=%d pools=%s", record.name, record.nodes, record.pools)
             return None
@@ -308,14 +307,14 @@ class Controller(LeaderTask):
             return None
         self._nodes_asked.append((now, record.nodes))
         await asyncio.to_thread(self._objects.create_template, record, template)
-        record = await self._ask_for(record, dict.fromkeys(record.pods, manifest))
+        record = await self._ask_for(record, pods)
         self.service.metrics.scale_ups.labels("asked").inc()
         LOG.info("asked for nodes name=%s nodes=%d pools=%s", record.name, record.nodes, record.pools)
         return record
 
     async def _tell(self, asked: PodsThatWait, rooms: Mapping[NodePool, Room]) -> None:
         """Write an event on the first pod that no new node can help, if the pools are known at all."""
-        pod, now = asked.pods[0], self.service.clock()
+        pod, now = asked.first, self.service.clock()
         if not rooms or not self._writes:
             return
         self._told_at |= {each.uid: now for each in asked.pods}

@@ -12,8 +12,9 @@ Rules of this file
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 import orjson
@@ -21,6 +22,7 @@ import orjson
 from extender.features.autoscaling.pools import HOSTNAME, NodePool
 from extender.kube.client import JSON
 from extender.kube.objects import Json, ObjectName, items, mapping, strings
+from extender.wire.placement_rules import REQUIRED
 
 LABEL: Final = "numa-extender.io/scale-up"
 RECORD: Final = "numa-extender.io/record"
@@ -40,7 +42,8 @@ _SPEC: Final = (
 """What scheduling reads of a pod, beside containers, affinity and volumes."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
     """What is known of one request. `since`: Unix seconds of its creation. `nodes`: how many it asks for.
 
     `refused_on`: the nodes that refused the pods. `asked`: the autoscaler has all that asks for the nodes.
@@ -81,13 +84,11 @@ def name_for(manifest: Json, owner: str) -> str:
 def template_of(record: Record, manifest: Json, excluded: Sequence[str]) -> JSON:
     """The PodTemplate. *manifest*: one of the v1.Pods. *excluded*: host names of the nodes that refused it."""
     spec = _spec(manifest)
-    spec["affinity"] = {**_mapping(spec.get("affinity")), "nodeAffinity": _node_affinity(spec, record, excluded)}
+    spec["affinity"] = {**mapping(spec, "affinity"), "nodeAffinity": _node_affinity(spec, record, excluded)}
     if record.nodes > 1:
         term = {"labelSelector": {"matchLabels": {LABEL: record.name}}, "topologyKey": HOSTNAME}
-        own = dict(_mapping(spec["affinity"].get("podAntiAffinity")))
-        key = "requiredDuringSchedulingIgnoredDuringExecution"
-        own[key] = [*(own.get(key) or ()), term]
-        spec["affinity"]["podAntiAffinity"] = own
+        own = mapping(spec["affinity"], "podAntiAffinity")
+        spec["affinity"]["podAntiAffinity"] = {**own, REQUIRED: [*items(own, REQUIRED), term]}
     labels = {**strings(mapping(manifest, "metadata"), "labels"), LABEL: record.name}
     return {
         "apiVersion": "v1",
@@ -116,11 +117,10 @@ def _spec(manifest: Json) -> JSON:
     return found
 
 
-def _node_affinity(spec: Mapping[str, Any], record: Record, excluded: Sequence[str]) -> JSON:
+def _node_affinity(spec: Json, record: Record, excluded: Sequence[str]) -> JSON:
     """The pod's own rules, and besides: one of the pools, and none of the excluded nodes."""
-    key = "requiredDuringSchedulingIgnoredDuringExecution"
-    own = _mapping(_mapping(spec.get("affinity")).get("nodeAffinity"))
-    terms = items(_mapping(own.get(key)), "nodeSelectorTerms") or [{}]
+    own = mapping(mapping(spec, "affinity"), "nodeAffinity")
+    terms = items(mapping(own, REQUIRED), "nodeSelectorTerms") or [{}]
     more = list(_pool_rules(record.pools))
     if excluded:
         rule = {"key": HOSTNAME, "operator": "NotIn", "values": list(excluded[:MAX_EXCLUDED])}
@@ -128,15 +128,11 @@ def _node_affinity(spec: Mapping[str, Any], record: Record, excluded: Sequence[s
     both = [
         {**term, "matchExpressions": [*items(term, "matchExpressions"), *rules]} for term in terms for rules in more
     ]
-    return {**own, key: {"nodeSelectorTerms": both}}
+    return {**own, REQUIRED: {"nodeSelectorTerms": both}}
 
 
 def _pool_rules(pools: Sequence[NodePool]) -> Iterator[list[JSON]]:
     """The rules of one term for each label of pools."""
     for label in sorted({pool.label for pool in pools}):
-        values = [pool.value for pool in pools if pool.label == label]
+        values = sorted({pool.value for pool in pools if pool.label == label})
         yield [{"key": label, "operator": "In", "values": values}]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

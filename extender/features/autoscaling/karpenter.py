@@ -6,8 +6,10 @@ Rules of this file
 - Karpenter checks limits only for NodeClaims of its own, so they are checked here: what it counts for the NodePool, the
   requests that have not ended, and the new nodes must be within. A limit that cannot be checked counts as reached.
 - A node without pods may be deleted seconds after it is ready. So NodeClaims, and by them nodes, have the annotation of
-  the guard until the request ends.
+  the guard until the request ends. It ends on both: Karpenter copies annotations to a node when that is registered, and
+  never again, and reads those of the node from then on.
 - While Karpenter has just created NodeClaims of the NodePool by itself, one waits for these: they may be for the pods.
+- NodePools and new NodeClaims are read at most once in a step, however many pods wait.
 
 RBAC: nodepools `get`, `list`; nodeclaims `get`, `list`, `create`, `patch`, `delete`; nodes `patch`.
 
@@ -15,9 +17,10 @@ Sources: Karpenter `karpenter.sh/v1`, August 2026: nodeclaimtemplate.go, registr
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cached_property
+from typing import Final
 
 from extender.features.autoscaling.autoscaler import Autoscaler, Guard, Wish
 from extender.features.autoscaling.documents import Record
@@ -25,7 +28,7 @@ from extender.features.autoscaling.objects import PAGE, Objects, unless
 from extender.features.autoscaling.pools import HOSTNAME, INSTANCE_TYPE, KARPENTER_POOL, Model, NodePool, Room
 from extender.kube.client import JSON, path_of
 from extender.kube.errors import ApiError
-from extender.kube.objects import Json, items, mapping, name_of, strings, text, texts
+from extender.kube.objects import Json, ObjectName, items, mapping, name_of, strings, text, texts
 from extender.observability.logs import FewWarnings
 from extender.wire.errors import WireError
 from extender.wire.parsing import parse_milli, unix_seconds
@@ -39,7 +42,7 @@ GUARD: Final = Guard(DO_NOT_DISRUPT, "true")
 GROWING_SECONDS: Final = 300
 """How long Karpenter takes to launch a node, or gives up (`LaunchTimeout`)."""
 MAX_PAGES: Final = 10
-"""Pages of NodeClaims that are read of one NodePool."""
+"""Pages of NodeClaims that are read in one step."""
 _ZONE: Final = "topology.kubernetes.io/zone"
 _CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 _VARIES: Final = frozenset({_ZONE, _CAPACITY_TYPE, "topology.k8s.aws/zone-id", HOSTNAME})
@@ -56,54 +59,76 @@ _INCLUSIVE: Final = {"Gte": ("Gt", -1), "Lte": ("Lt", 1)}
 
 @dataclass
 class Karpenter(Autoscaler):
-    """See `Autoscaler`."""
+    """See `Autoscaler`. `wall`: Unix seconds."""
 
     objects: Objects
+    wall: Callable[[], float]
     guard: Guard = GUARD
 
-    def limited(self, wish: Wish, now: float) -> Mapping[NodePool, Room] | None:
+    def limited(self, wish: Wish) -> Mapping[NodePool, Room] | None:
         """The rooms within the limits of the NodePools. A pool that may not grow has no room, with the reason."""
+        if (node_pools := self._node_pools) is None:
+            return {}
+        found = {}
+        for pool, room in wish.rooms.items():
+            nodes, why = _allowed(node_pools.get(pool.value), pool, wish)
+            found[pool] = room._replace(nodes=nodes) if nodes else Room(0, why, 0)
+        names = {pool.value for pool, room in found.items() if room.copies}
+        created = unix_seconds(mapping(wish.manifest, "metadata").get("creationTimestamp")) or 0
+        if names and created > self.wall() - 2 * GROWING_SECONDS:
+            own = {name for record in wish.opened for name in _names(record)}
+            if any(pool in names and name not in own for name, pool in self._new_claims):
+                return None
+        return found
+
+    @cached_property
+    def _node_pools(self) -> Mapping[str, Json] | None:
+        """The NodePools by name; None: they cannot be read."""
         try:
             listed = self.objects.client.request("GET", path_of(API, "nodepools"), query={"limit": str(PAGE)})
         except ApiError as error:
             if error.status not in (403, 404):
                 raise
             LOG.warning("no NodeClaims are made: the NodePools cannot be read reason=%r", str(error))
-            return {}
-        node_pools = {name_of(each).name: each for each in items(listed, "items")}
-        found = {}
-        for pool, room in wish.rooms.items():
-            nodes, why = 0, f"there is no NodePool {pool.value}"
-            if (node_pool := node_pools.get(pool.value)) is not None:
-                nodes, why = _allowed(node_pool, pool, wish)
-            found[pool] = room if not room.copies else room._replace(nodes=nodes) if nodes else Room(0, why, 0)
-        names = sorted({pool.value for pool, room in found.items() if room.copies})
-        own = {name for record in wish.opened for name in _names(record)}
-        is_young = (
-            unix_seconds(mapping(wish.manifest, "metadata").get("creationTimestamp")) or 0
-        ) > now - 2 * GROWING_SECONDS
-        return None if is_young and any(self.is_growing(name, own, now) for name in names) else found
+            return None
+        return {name_of(each).name: each for each in items(listed, "items")}
+
+    @cached_property
+    def _new_claims(self) -> Sequence[tuple[str, str]]:
+        """The names of the NodeClaims that were created of late and are no nodes yet, and of their NodePools."""
+        found, query = [], {"labelSelector": KARPENTER_POOL, "limit": str(PAGE)}
+        for _ in range(MAX_PAGES):
+            listed = self.objects.client.request("GET", path_of(API, "nodeclaims"), query=query)
+            for claim in items(listed, "items"):
+                metadata = mapping(claim, "metadata")
+                created = unix_seconds(metadata.get("creationTimestamp")) or 0
+                if created > self.wall() - GROWING_SECONDS and "Initialized" not in _true_conditions(claim):
+                    found.append((name_of(claim).name, strings(metadata, "labels").get(KARPENTER_POOL, "")))
+            if not (more := text(mapping(listed, "metadata"), "continue")):
+                break
+            query = {**query, "continue": more}
+        return found
 
     def together(self, pools: Sequence[NodePool]) -> Sequence[NodePool]:
         """The instance types of one NodePool: Karpenter takes the cheapest."""
         return [pool for pool in pools if pool.value == pools[0].value]
 
-    def asking(self, record: Record, template: JSON) -> Sequence[JSON]:
-        """The NodeClaims."""
-        return self._claims(record, mapping(mapping(template, "template"), "spec"))
+    def asking(self, record: Record, manifest: Json) -> Sequence[JSON]:
+        """The NodeClaims. Raises ApiError: the NodePool is gone."""
+        node_pool = self.objects.client.request("GET", path_of(API, "nodepools", name=record.pools[0].value))
+        return [claim_of(record, name, node_pool, mapping(manifest, "spec")) for name in _names(record)]
 
-    def ask(self, record: Record, pods: Mapping[Any, Json]) -> None:
+    def ask(self, record: Record, pods: Mapping[ObjectName, Json]) -> None:
         """Create the NodeClaims, once."""
         if record.asked:
             return
-        for claim in self._claims(record, mapping(next(iter(pods.values())), "spec")):
+        for claim in self.asking(record, next(iter(pods.values()))):
             unless(409, self.objects.client, "POST", path_of(API, "nodeclaims"), claim)
 
-    def withdraw(self, record: Record, pods: Mapping[Any, Json]) -> None:  # noqa: ARG002 - they have no marks
+    def withdraw(self, record: Record, pods: Mapping[ObjectName, Json]) -> None:  # noqa: ARG002 - they have no marks
         """Delete the NodeClaims that are no nodes yet, and leave the others to Karpenter."""
         for name in _names(record):
-            claim = self._read("nodeclaims", name)
-            if claim is None:
+            if (claim := self._claim(name)) is None:
                 continue
             path, node = path_of(API, "nodeclaims", name=name), text(mapping(claim, "status"), "nodeName")
             if "Registered" not in _true_conditions(claim):
@@ -116,46 +141,21 @@ class Karpenter(Autoscaler):
 
     def outcomes(self, records: Sequence[Record]) -> Mapping[tuple[str, str], str]:
         """The last condition that is true of the NodeClaim that is the least far."""
-        found = {}
-        for record in records:
-            steps = [self._step(name) for name in _names(record)]
-            found[record.namespace, record.name] = min(steps, default=(0, ""))[1]
-        return found
+        return {(each.namespace, each.name): min(map(self._step, _names(each)), default=(0, ""))[1] for each in records}
 
     def _step(self, name: str) -> tuple[int, str]:
-        claim = self._read("nodeclaims", name)
-        if claim is None:
+        if (claim := self._claim(name)) is None:
             return 0, "NodeClaimGone"
-        reached = [step for step in ("Launched", "Registered", "Initialized") if step in _true_conditions(claim)]
-        return len(reached) + 1, reached[-1] if reached else ""
+        reached = ["", *(step for step in ("Launched", "Registered", "Initialized") if step in _true_conditions(claim))]
+        return len(reached), reached[-1]
 
-    def _claims(self, record: Record, spec: Json) -> Sequence[JSON]:
-        """The NodeClaims of a request for pods with this spec. Raises ApiError: the NodePool is gone."""
-        node_pool = self.objects.client.request("GET", path_of(API, "nodepools", name=record.pools[0].value))
-        return [claim_of(record, name, node_pool, spec) for name in _names(record)]
-
-    def _read(self, plural: str, name: str) -> JSON | None:
+    def _claim(self, name: str) -> JSON | None:
         try:
-            return self.objects.client.request("GET", path_of(API, plural, name=name))
+            return self.objects.client.request("GET", path_of(API, "nodeclaims", name=name))
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
-
-    def is_growing(self, node_pool: str, own: set[str], now: float) -> bool:
-        """Whether Karpenter has created NodeClaims of late that are no nodes yet, beside our *own*."""
-        query = {"labelSelector": f"{KARPENTER_POOL}={node_pool}", "limit": str(PAGE)}
-        for _ in range(MAX_PAGES):
-            listed = self.objects.client.request("GET", path_of(API, "nodeclaims"), query=query)
-            for claim in items(listed, "items"):
-                created = unix_seconds(mapping(claim, "metadata").get("creationTimestamp")) or 0
-                is_new = created > now - GROWING_SECONDS and name_of(claim).name not in own
-                if is_new and "Initialized" not in _true_conditions(claim):
-                    return True
-            if not (more := text(mapping(listed, "metadata"), "continue")):
-                break
-            query = {**query, "continue": more}
-        return False
 
 
 def claim_of(record: Record, name: str, node_pool: Json, spec: Json) -> JSON:
@@ -228,8 +228,12 @@ def _true_conditions(value: Json) -> set[str]:
     return {text(each, "type") for each in conditions if each.get("status") == "True"}
 
 
-def _allowed(node_pool: Json, pool: NodePool, wish: Wish) -> tuple[int, str]:
-    """How many nodes of this instance type the NodePool may still get, and why no more."""
+def _allowed(node_pool: Json | None, pool: NodePool, wish: Wish) -> tuple[int, str]:
+    """How many nodes of this instance type the NodePool may still get for these pods, and why none."""
+    if not (room := wish.rooms[pool]).copies:
+        return 0, room.limit
+    if node_pool is None:
+        return 0, f"there is no NodePool {pool.value}"
     spec, model = mapping(node_pool, "spec"), wish.models[pool][0]
     if not pool.instance_type:
         return 0, f"nodes have no label {INSTANCE_TYPE}"
@@ -245,15 +249,13 @@ def _allowed(node_pool: Json, pool: NodePool, wish: Wish) -> tuple[int, str]:
         if is_of_type and not _requirement(rule).holds(labels):
             return 0, f"the NodePool requires another {text(rule, 'key')}"
     waiting = sum(each.nodes for each in wish.opened if (each.pools[0].label, each.pools[0].value) == pool[:2])
-    return _within(
-        mapping(spec, "limits"), mapping(mapping(node_pool, "status"), "resources"), _capacity(model), waiting
-    )
+    return _within(node_pool, _capacity(model), waiting, room.nodes)
 
 
-def _within(limits: Json, used: Json, each: Mapping[str, int], waiting: int) -> tuple[int, str]:
-    """How many nodes of capacity *each* are within the limits, beside those that are used and wait to be made."""
-    most = 10**6
-    for name, limit in limits.items():
+def _within(node_pool: Json, each: Mapping[str, int], waiting: int, most: int) -> tuple[int, str]:
+    """How many nodes of capacity *each*, at most *most*, are within the limits, beside those that exist or wait."""
+    used = mapping(mapping(node_pool, "status"), "resources")
+    for name, limit in mapping(mapping(node_pool, "spec"), "limits").items():
         if not each.get(name):
             return 0, f"the limit of {name} cannot be checked"
         try:

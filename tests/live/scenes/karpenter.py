@@ -2,9 +2,10 @@
 
 One node of 6 and 8 CPUs on two NUMA nodes. Pods of 4 CPUs on both leave 6 in total, and no NUMA node has 5. The limit
 of the NodePool allows a second node. Left out: clouds, several instance types.
+
+It was never played with a real Karpenter.
 """
 
-import time
 from dataclasses import replace
 
 from tests.drill import machines
@@ -15,10 +16,9 @@ from tests.live.cluster import Cluster, Plan, Say, cluster
 from tests.live.karpenter import NODE_POOL, Karpenter, claims, label_nodes
 from tests.live.load import audit_of, counted, show_audit
 from tests.live.report import Findings
-from tests.live.scenes.scale_up import BOUND_SECONDS, KEPT_SECONDS, owned, replica_set, wait
-from tests.live.workload import create, delete, simple_pod
+from tests.live.scenes.scale_up import must_be_kept, owned, refused, switch_on
+from tests.live.workload import create, delete
 
-ALONE_SECONDS = 40.0
 GUARD = "karpenter.sh/do-not-disrupt"
 
 
@@ -58,36 +58,18 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
 
 def _played(running: Cluster, book: Book, made: Machines, findings: Findings, say: Say) -> None:
     api = running.plane.api
-    owner = api.create(replica_set())["metadata"]["uid"]
-    holders = [create(api, simple_pod(f"holder-{i}", 4))["metadata"]["uid"] for i in range(2)]
-    wait(book, lambda: all((entry := book.entry(uid)) and entry.running for uid in holders), 60, "the holders run")
-    alone = create(api, owned("alone", 5, owner))["metadata"]["uid"]
-    is_bound = book.wait(lambda: (entry := book.entry(alone)) and entry.node, ALONE_SECONDS)
+    owner, alone = refused(running, book, made, findings)
     told = [each["message"] for each in api.items("/api/v1/namespaces/default/events") if each["reason"] == "Nominated"]
-    findings.must("without the feature: nodes added", len(made.made), "0", ok=not made.made and not is_bound)
     findings.must("without the feature: Karpenter says", "; ".join(told)[:80], "should schedule on", ok=bool(told))
-    say("the pod waits, and Karpenter adds no node; the extender starts again with AUTOSCALING=on")
-    running.extender.stop()
-    running.extender.environment["NUMA_EXTENDER_AUTOSCALING"] = "on"
-    started = time.monotonic()
-    running.extender.start()
-    running.extender.wait_for_nodes(1)
-    wait(book, lambda: (entry := book.entry(alone)) and entry.running, BOUND_SECONDS, "the pod runs on a new node")
-    seconds = time.monotonic() - started
-    findings.must("seconds to the pod running", f"{seconds:.0f}", f"{BOUND_SECONDS:.0f}", ok=seconds <= BOUND_SECONDS)
+    switch_on(running, book, alone, findings, say)
     beyond = [create(api, owned(f"beyond-{i}", 8, owner))["metadata"]["uid"] for i in range(2)]
-    say(f"the pod runs on a new node after {seconds:.0f} s; is it kept, and the limit?")
-    is_kept = not book.wait(
-        lambda: (entry := book.entry(alone)) is None or entry.deleted or entry.is_over, KEPT_SECONDS
-    )
-    findings.must("a placed pod drained", int(not is_kept), "0", ok=is_kept)
+    must_be_kept(book, alone, findings)
     count = len(claims(running.plane))
     findings.must("NodeClaims, with pods beyond the limit", count, "1", ok=count == 1 and len(made.made) == 1)
     bound = sum(bool((entry := book.entry(uid)) and entry.node) for uid in beyond)
     findings.must("of two further pods of 8 CPUs are placed", bound, "at most 1", ok=bound <= 1)
     for number in range(2):
         delete(api, f"beyond-{number}")
-    for number in range(2):
         delete(api, f"holder-{number}")
     until_gone = book.wait(lambda: not _left(running), 120)
     findings.must("objects and annotations left", len(_left(running)), "0", ok=until_gone)

@@ -66,6 +66,22 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
 
 
 def _played(running: Cluster, book: Book, made: Machines, findings: Findings, say: Say) -> None:
+    owner, alone = refused(running, book, made, findings)
+    switch_on(running, book, alone, findings, say)
+    must_be_kept(book, alone, findings)
+    findings.must("nodes added for one pod", len(made.made), "1", ok=len(made.made) == 1)
+    findings.must("requests left", len(_requests(running)), "0", ok=not _requests(running))
+    _useless(running, book, made, findings)
+    for number in range(2):
+        delete(running.plane.api, f"holder-{number}")
+    until_gone = book.wait(lambda: not _left(running), 60)
+    findings.must("objects and annotations left", len(_left(running)), "0", ok=until_gone)
+    _too_wide(running, book, made, findings)
+    _group(running, book, made, findings, say, owner)
+
+
+def refused(running: Cluster, book: Book, made: Machines, findings: Findings) -> tuple[str, str]:
+    """A pod that only the extender refuses gets no node without the feature. The UIDs of its owner and of the pod."""
     api = running.plane.api
     owner = api.create(replica_set())["metadata"]["uid"]
     holders = [create(api, simple_pod(f"holder-{i}", 4))["metadata"]["uid"] for i in range(2)]
@@ -73,7 +89,12 @@ def _played(running: Cluster, book: Book, made: Machines, findings: Findings, sa
     alone = create(api, owned("alone", 5, owner))["metadata"]["uid"]
     is_bound = book.wait(lambda: (entry := book.entry(alone)) and entry.node, ALONE_SECONDS)
     findings.must("without the feature: nodes added", len(made.made), "0", ok=not made.made and not is_bound)
-    say("the pod waits, and Cluster Autoscaler adds no node; the extender starts again with AUTOSCALING=on")
+    return owner, alone
+
+
+def switch_on(running: Cluster, book: Book, alone: str, findings: Findings, say: Say) -> None:
+    """The extender starts again with the feature, and the pod gets its node."""
+    say("the pod waits, and no node is added; the extender starts again with AUTOSCALING=on")
     running.extender.stop()
     running.extender.environment["NUMA_EXTENDER_AUTOSCALING"] = "on"
     started = time.monotonic()
@@ -83,19 +104,14 @@ def _played(running: Cluster, book: Book, made: Machines, findings: Findings, sa
     seconds = time.monotonic() - started
     findings.must("seconds to the pod running", f"{seconds:.0f}", f"{BOUND_SECONDS:.0f}", ok=seconds <= BOUND_SECONDS)
     say(f"the pod runs on a new node after {seconds:.0f} s; is it kept?")
+
+
+def must_be_kept(book: Book, alone: str, findings: Findings) -> None:
+    """The pod stays where it is."""
     is_kept = not book.wait(
         lambda: (entry := book.entry(alone)) is None or entry.deleted or entry.is_over, KEPT_SECONDS
     )
     findings.must("a placed pod drained", int(not is_kept), "0", ok=is_kept)
-    findings.must("nodes added for one pod", len(made.made), "1", ok=len(made.made) == 1)
-    findings.must("requests left", len(_requests(running)), "0", ok=not _requests(running))
-    _useless(running, book, made, findings)
-    for number in range(2):
-        delete(api, f"holder-{number}")
-    until_gone = book.wait(lambda: not _left(running), 60)
-    findings.must("objects and annotations left", len(_left(running)), "0", ok=until_gone)
-    _too_wide(running, book, made, findings)
-    _group(running, book, made, findings, say, owner)
 
 
 def _useless(running: Cluster, book: Book, made: Machines, findings: Findings) -> None:
