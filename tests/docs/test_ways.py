@@ -1,4 +1,4 @@
-"""docs/architecture.md: the four ways name the files that real calls enter, in that order, and each step once."""
+"""docs/architecture.md: the four calls name the files that real calls enter, in that order, and each step once."""
 
 import re
 from collections import Counter
