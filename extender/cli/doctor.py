@@ -183,7 +183,7 @@ def causes_of(config: Mapping[str, Any]) -> set[str]:
 
 def diagnosis(found: Findings) -> Iterator[str]:
     """What was seen, what it means, and what this product would have changed, one line each."""
-    yield _row("nodes", f"{found.versions.total()}: {_counts(found.versions)}")
+    yield _row("nodes", f"{found.versions.total()}: {_counts(found.versions)}" if found.versions else "none")
     policies = Counter(str(config.get("topologyManagerPolicy") or "none") for config in found.configs)
     unread = found.versions.total() - len(found.configs)
     text = _counts(policies) or "none could be read"
@@ -212,6 +212,8 @@ def _meaning(found: Findings, can_refuse: int, unread: int) -> Iterator[str]:
     elif can_refuse:
         yield f"This cluster can have the problem: {can_refuse} kubelets can refuse a bound pod. None is seen."
         yield "Failed pods go with their owners, and events after an hour: run this again after a refusal."
+    elif not found.versions:
+        yield "Not known: the cluster has no nodes."
     elif unread:
         yield "Not known: no refused pod is seen, and the policy of some kubelets could not be read."
         yield "Run `numa-extender doctor --root /` on a node, or get the right `get` on nodes/proxy."
@@ -248,10 +250,11 @@ def _of_files(reports: tuple[Path, ...]) -> Iterator[str]:
 
 
 def _of_node(client: ExtenderClient, node: NodeDetail) -> Iterator[str]:
-    yield _row("node", f"{node.name}: kubelet {node.kubelet_version or 'unknown'}, {node.numa_nodes} NUMA nodes")
-    yield _row("policies", f"{node.topology_policy}, scope {node.topology_scope}; CPU manager {node.cpu_policy}")
     free = [each.free_cpus for each in node.numa]
-    yield _row("free CPUs", f"{node.free_cpus} for exclusive use: {' + '.join(map(str, free))}")
+    yield _row("node", f"{node.name}: kubelet {node.kubelet_version or 'unknown'}, {len(free) or 'unknown'} NUMA nodes")
+    if free and node.topology_policy is not None:
+        yield _row("policies", f"{node.topology_policy}, scope {node.topology_scope}; CPU manager {node.cpu_policy}")
+        yield _row("free CPUs", f"{node.free_cpus} for exclusive use: {' + '.join(map(str, free))}")
     shown = [problem for problem in node.problem_list if problem.severity != "info"]
     yield from (_row("problem", f"{problem.path}: {problem.reason}") for problem in shown)
     settings = {"cpuManagerPolicy": node.cpu_policy, "cpuManagerPolicyOptions": node.cpu_options}

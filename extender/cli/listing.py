@@ -82,7 +82,7 @@ def nodes(found: Sequence[NodeSummary]) -> RenderableType:
             " ".join("-" if each is None else amount(each) for each in memory),
             ", ".join(f"{d.free}/{d.total} {short(r)}" for r, d in node.devices.items()),
         )
-    return table
+    return table if found else Text("No node is known that matches.")
 
 
 def _free_cpus(node: NodeSummary) -> str:

@@ -61,6 +61,7 @@ def test_a_node_whose_kubelet_gives_no_cpus_alone_is_not_shown_as_full(run: Run,
     file.write_text(json.dumps(report_of(node)))
 
     (row,) = (line for line in run("nodes", "--report", str(file)).stdout.splitlines() if "plain" in line)
+    assert "No node is known that matches." in run("nodes", "-l", "a=b", "--report", str(file)).stdout
     head = run("map", "plain", "--report", str(file)).stdout.splitlines()[0]
 
     assert "32 shared" in row

@@ -78,7 +78,7 @@ def test_refused_pods_are_the_problem_and_other_failures_are_not() -> None:
         ({"n1": "single-numa-node", "n2": "restricted", "n3": "none"}, "can have the problem: 2 kubelets can refuse"),
         ({"n1": "none", "n2": "best-effort"}, "does not have the problem"),
         ({"n1": "none", "n2": ""}, "Not known"),
-        ({}, "does not have the problem"),
+        ({}, "Not known: the cluster has no nodes."),
     ],
 )
 def test_without_refused_pods_the_policies_decide(policies: Mapping[str, str], sentence: str) -> None:
@@ -107,7 +107,7 @@ def test_reads_are_limited_and_what_is_left_out_is_said() -> None:
 
 @pytest.mark.parametrize("junk", [[], None, 3, {"items": 3}, {"items": [3, {}, {"metadata": 1}], "metadata": []}])
 def test_a_reply_of_another_form_is_no_traceback(junk: object) -> None:
-    assert "problem" in _text(lambda _: junk)
+    assert _text(lambda _: junk).startswith("nodes ")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
@@ -152,7 +152,10 @@ def test_the_files_of_a_node_say_the_same_as_its_report(run: Run, tmp_path: Path
         assert "This node has the problem: 14 CPUs are free" in text
         assert "TopologyAffinityError" in text
         assert "A pod of 8 CPUs is accepted" in text
-    assert "Not known" in run("doctor", "--root", str(root)).stdout
+    unknown = run("doctor", "--root", str(root)).stdout
+    assert "node          node-a: kubelet unknown, " in unknown
+    assert "Not known" in unknown
+    assert "None" not in unknown
 
 
 @pytest.mark.parametrize(
