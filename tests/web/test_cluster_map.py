@@ -218,3 +218,12 @@ def test_nodes_are_chosen_by_labels_in_the_address(page: Page, large: str) -> No
     page.get_by_role("button", name="Reset").click()
     expect(page.locator("#cluster")).to_contain_text("5,000 nodes")
     assert "labels" not in page.url
+
+    field.fill("karpenter.sh/nodepool=xeon")
+    field.press("Enter")
+    expect(page.locator("#cluster")).to_contain_text("nodes with karpenter.sh/nodepool=xeon")
+    box = field.bounding_box()
+    assert box
+    field.click(position={"x": box["width"] - 14, "y": box["height"] / 2})  # the cross
+    expect(field).to_have_value("")
+    expect(page.locator("#cluster")).to_contain_text("5,000 nodes")

@@ -1,1 +1,1 @@
-"""Nodes from Cluster Autoscaler for pods that only the extender refuses. Setting `autoscaling`."""
+"""Nodes from Cluster Autoscaler and Karpenter for pods that only the extender refuses. Setting `autoscaling`."""

@@ -16,6 +16,7 @@ export function setUpFilters() {
   const offers = Object.fromEntries(keys.map((key) => [key, picker(key)]));
   search.addEventListener("input", () => setFilters({ q: search.value }));
   labels.addEventListener("change", () => setFilters({ labels: labels.value.trim() }));
+  labels.addEventListener("input", () => labels.value || setFilters({ labels: "" })); // the cross of the field
   reset.addEventListener("click", () => {
     search.value = labels.value = "";
     setFilters(NO_FILTERS);

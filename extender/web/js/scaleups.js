@@ -10,7 +10,7 @@ const SHOWN_PODS = 4;
 
 /** Pill and meaning of each state. @type {Record<string, ["yes" | "now" | "split" | "unmanaged" | "never", string]>} */
 const STATES = {
-  asked: ["now", "Cluster Autoscaler has been asked, and a pod still waits."],
+  asked: ["now", "The autoscaler has been asked, and a pod still waits."],
   proposed: ["split", "A dry run: nothing is created."],
   placed: ["yes", "All pods that still exist have a node."],
   gone: ["unmanaged", "The pods were deleted, or have ended."],
@@ -22,7 +22,7 @@ const mode = h("p", { class: "hint", role: "status" }, "Loading…");
 const list = h("div");
 const pane = h("div", { class: "groups" },
   h("div", { class: "welcome" }, h("h2", {}, "Requests for nodes"),
-    h("p", {}, "Nodes that the extender asks Cluster Autoscaler for, because no node has room for a pod on its NUMA nodes.")), mode, list);
+    h("p", {}, "Nodes that the extender asks autoscalers for, because no node has room for a pod on its NUMA nodes.")), mode, list);
 /** The names of the requests whose objects are unfolded. @type {Set<string>} */
 const unfolded = new Set();
 
@@ -46,11 +46,11 @@ function item({ namespace, name, pods, pools, nodes, since, state, autoscaler, g
   const more = pods.length - SHOWN_PODS;
   return h("li", {},
     h("div", { class: "row" }, h("span", { class: "name" }, `${namespace}/${name}`), tag(state.replace("_", " "), kind, about),
-      autoscaler ? h("span", { class: "hint" }, `Cluster Autoscaler says ${autoscaler}`) : null),
+      autoscaler ? h("span", { class: "hint" }, `The autoscaler says ${autoscaler}`) : null),
     h("p", {}, `${plural(nodes, "node")} for ${plural(pods.length, "pod")}: ${pods.slice(0, SHOWN_PODS).join(", ")}${more > 0 ? ` and ${number(more)} more` : ""}`),
     h("p", {}, `In ${pools.length === 1 ? "pool" : "one of the pools"} ${pools.join(", ")}`),
     h("p", {}, about, state === "proposed" ? "" : ` Asked ${ago(Date.now() / 1000 - since)}.`,
-      guarded ? ` ${plural(guarded, "pod")} must not be moved by Cluster Autoscaler.` : ""),
+      guarded ? ` ${plural(guarded, "pod")} must not be moved by the autoscaler.` : ""),
     objects.length ? foldable(name, objects) : null);
 }
 
