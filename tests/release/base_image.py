@@ -19,7 +19,7 @@ PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PROGRAMS: Final = ("sh", "rm", "mkdir", "touch", "cat")
 LIBRARIES: Final = ("stdc++.so.6", "gcc_s.so.1", "pthread.so.0", "rt.so.1", "dl.so.2", "util.so.1", "m.so.6", "z.so.1")
 """What compiled wheels may expect of every system (PEP 600), without `lib`."""
-LEFT_OUT: Final = {"site-packages", "test", "__pycache__", "idlelib", "tkinter", "ensurepip"}
+LEFT_OUT: Final = {"site-packages", "test", "idlelib", "tkinter", "ensurepip"}
 PIP: Final = f"""#!/usr/local/bin/{PYTHON}
 import sys
 from pip._internal.cli.main import main
