@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram, Info
@@ -18,11 +18,10 @@ _HEAD: Final = """# Metrics of the extender
 
 Scraped at `/metrics`. Written by `python -m tests.docs.metrics_page`; a test compares it with the code.
 
-Counters have every known series from the start, at 0, so that `increase` sees the first event. The usual `process_*`
-metrics are there too.
+Counters end in `_total`, and have every known series from the start, at 0, so that `increase` sees the first event.
+Histograms: {histograms}.
+All others are gauges. The usual `process_*` metrics are there too.
 
-| family | type | labels | meaning |
-|---|---|---|---|
 """
 _NODES: Final = """
 ## Metrics of nodes
@@ -31,8 +30,6 @@ Scraped at `/metrics/nodes`, which needs the right to read, because it has names
 `NUMA_EXTENDER_NODE_METRICS` says how many nodes it shows, about 20 series each (`components/node-metrics`).
 Everything is computed from counts, without a replay.
 
-| family | type | labels | meaning |
-|---|---|---|---|
 """
 
 
@@ -48,14 +45,18 @@ def rows(metrics: Metrics | NodeMetrics) -> Iterator[Row]:
 
 def page() -> str:
     """The page."""
-    return _HEAD + _table(Metrics()) + _NODES + _table(NodeMetrics())
+    histograms = ", ".join(f"`{name}`" for name, kind, _, _ in rows(Metrics()) if kind == "histogram")
+    return _HEAD.format(histograms=histograms) + _table(Metrics()) + _NODES + _table(NodeMetrics())
 
 
 def _table(metrics: Metrics | NodeMetrics) -> str:
-    return "".join(
-        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |\n"
-        for name, kind, labels, text in rows(metrics)
-    )
+    lines = (f"| {_series(name, labels)} | {text} |\n" for name, _, labels, text in rows(metrics))
+    return f"| family and labels | meaning |\n|---|---|\n{''.join(lines)}"
+
+
+def _series(name: str, labels: Sequence[str]) -> str:
+    """As in a query: `name{label,label}`."""
+    return f"`{name}{{{','.join(labels)}}}`" if labels else f"`{name}`"
 
 
 if __name__ == "__main__":
