@@ -36,15 +36,16 @@ _UNITS: Final = (
 """Unit by the end of the name."""
 _HEAD: Final = """# Settings
 
-Written by `python -m tests.docs.settings_page`; a test compares it with the code. An empty variable counts as not
-set. A variable that is similar to one of these, and is none of them, is logged at startup. Names say the units.
+Each variable is shown with its default and, in brackets, its other values. Written by
+`python -m tests.docs.settings_page`; a test compares it with the code. An empty variable counts as not set. A variable
+that is similar to one of these, and is none of them, is logged at startup. Names say the units.
 """
 _EXTENDER: Final = f"""
 ## The extender
 
-`numa-extender serve` reads the variables `{PREFIX}…`. Flags (`--host`, `--port`, `--log-level`) take precedence. With
-`{PREFIX}TRACING=otlp`, OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …)
-set where spans go.
+`numa-extender serve` reads the variables `{PREFIX}…`. Flags (`--host`, `--port`, `--log-level`) take precedence.
+Texts name other settings in lower case. What needs a component also needs `kubernetes`, which all recipes set.
+OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_TRACES_SAMPLER`, …) say where spans go.
 """
 _EXPORTER: Final = """
 ## The node exporter
@@ -58,7 +59,7 @@ _ASKING: Final = """
 `numa-extender nodes`, `map`, `what-if`, `capacity`, `plan`, `why`, `audit` read these. Each has a flag,
 which takes precedence.
 """
-_TABLE: Final = "\n| variable | default | what it does |\n|---|---|---|\n"
+_TABLE: Final = "\n| variable | what it does |\n|---|---|\n"
 
 
 def extender_rows() -> Iterator[Row]:
@@ -92,18 +93,18 @@ def page() -> str:
 
 def _lines(rows: Iterable[Row]) -> str:
     cells = (
-        " | ".join(cell.replace("|", "\\|") for cell in (f"`{name}`", _with_unit(default, unit), why))
+        " | ".join(cell.replace("|", "\\|") for cell in (_with_default(name, default, unit), why))
         for name, unit, default, why in rows
     )
     return "".join(f"| {line} |\n" for line in cells)
 
 
-def _with_unit(default: str, unit: str) -> str:
-    """`off`; `on`: the default, then the other choices. Names say other units: all but those of rates."""
+def _with_default(name: str, default: str, unit: str) -> str:
+    """`NAME=off` (`on`): the default, then the other choices. Names say other units: all but those of rates."""
+    assigned = f"`{name}={default.strip('`').removeprefix('-')}`"
     if unit.startswith("`"):
-        others = [each for each in unit.split(" or ") if each != default]
-        return f"{default}; {' '.join(others)}"
-    return f"{default} a second" if unit == "requests per second" else default
+        return f"{assigned} ({', '.join(each for each in unit.split(' or ') if each != default)})"
+    return f"{assigned} a second" if unit == "requests per second" else assigned
 
 
 def _options(params: Iterable[click.Parameter]) -> Iterator[Row]:
