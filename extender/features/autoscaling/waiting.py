@@ -45,7 +45,7 @@ LACKS_ROOM: Final = frozenset(
 _CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED, Certainty.DEGRADED})
 PER_NAMESPACE: Final = 64
 MAX_LOOKED: Final = 1_000
-"""How many pods are looked at, of one namespace and in all."""
+"""How many pods are looked at, of one namespace and in all. Others of the namespace do not count."""
 SCAN_SECONDS: Final = 0.5
 """Time for judging the candidates of one call."""
 RECENT_SECONDS: Final = 330.0
@@ -69,11 +69,10 @@ class Waiting:
         known: dict[tuple[int, bytes], bool] = {}
         """Whether pods of one shape lack room on the same candidates."""
         for call in self._service.records.decisions.filtered(MAX_CALLS, now - RECENT_SECONDS):
-            if call.pod.namespace in left_out:
+            namespace = call.pod.namespace
+            if namespace in left_out or looked[namespace] >= PER_NAMESPACE or looked.total() >= MAX_LOOKED:
                 continue
-            looked[call.pod.namespace] += 1
-            if looked[call.pod.namespace] > PER_NAMESPACE or looked.total() > MAX_LOOKED:
-                continue
+            looked[namespace] += 1
             key = id(self._service.judging.entry(call.pod)), call.packed_names
             if call.is_refused and (
                 known[key] if key in known else known.setdefault(key, await self._lacks_room(call))

@@ -8,6 +8,7 @@ import pytest
 from extender.features.autoscaling import controller
 from extender.features.autoscaling.cluster_autoscaler import CONSUME, SAFE_TO_EVICT
 from extender.features.autoscaling.objects import Objects
+from extender.features.autoscaling.waiting import PER_NAMESPACE
 from extender.kube.objects import name_of
 from extender.samples.nodes import Workload
 from tests.features.autoscaling.scale_up_world import FULL, SMALL, WAIT_SECONDS, ScaleUpWorld
@@ -169,3 +170,57 @@ def test_a_dry_run_ends_requests_that_rest(world: ScaleUpWorld) -> None:
     world.step()
 
     assert world.is_clean()
+
+
+def test_a_thousand_pods_that_no_node_helps_do_not_hide_the_pod_of_another_tenant(world: ScaleUpWorld) -> None:
+    theirs = world.pod(6, "theirs", "quiet")
+    mine = [world.pod(40, f"mine-{number}", "greedy") for number in range(1_000)]
+    world.wait(theirs, *mine)
+    world.step()
+    world.step()
+
+    assert [each["metadata"]["namespace"] for each in world.requests()] == ["quiet"]
+    told = [each["metadata"]["namespace"] for each in world.server.events.list()]
+    assert 0 < told.count("greedy") == len(told) <= PER_NAMESPACE
+
+
+def test_a_pool_whose_nodes_flap_between_two_sizes_costs_a_request_and_an_event_at_a_time(world: ScaleUpWorld) -> None:
+    """For two hours the node of the pool reports a large and a small machine in turn. No node comes."""
+    pod = world.pod(6)
+    world.wait(pod)
+    asked = list[str]()
+    hours = 2
+    for number in range(hours * 90):
+        flapping = {"workloads": FULL} if number % 2 else {"hardware": SMALL}
+        world.node(sample("old-a", **flapping), "big")
+        world.filter(pod, "old-a")
+        world.step(40)
+        asked += [each["metadata"]["uid"] for each in world.requests()]
+
+    most = hours * 3600 // (controller.REQUEST_SECONDS + controller.REST_SECONDS) + 1
+    assert 1 <= len(set(asked)) <= most
+    events = world.server.events.list()
+    assert sum(each.get("count", 1) for each in events) <= hours * 3600 // controller.EVENT_SECONDS
+
+
+def test_a_guard_that_flaps_leaves_the_nodes_of_an_hour_limited(world: ScaleUpWorld) -> None:
+    """The old node is empty in every other report. Each time the new node is drained, and the pod waits again."""
+    most = world.service.settings.autoscaling_nodes_per_hour
+    asked, started = 0, world.clock.now
+    pod = world.pod(6, "p0")
+    for number in range(1, 500):
+        if world.clock.now - started > controller.HOUR - 120:
+            break
+        world.wait(pod)
+        world.step()
+        asked += len(world.requests())
+        world.node(sample(f"new-{number}"), "big")
+        world.server.pods.bind(pod["metadata"]["name"], f"new-{number}", "team")
+        world.step()
+        world.node(sample("old-a"), "big")
+        world.step()
+        world.server.pods.delete(pod["metadata"]["name"], "team")
+        world.node(sample("old-a", workloads=FULL), "big")
+        pod = world.pod(6, f"p{number}")
+
+    assert asked == most
