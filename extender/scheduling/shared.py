@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from extender.cluster.node_class import UNKNOWN
 from extender.cluster.pods import PodRegistry
 from extender.cluster.store import NodeStore
 from extender.replay.alignment_demand import Demand
@@ -9,6 +10,7 @@ from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.effects import Effects
+from extender.scheduling.fit_together import Candidate
 from extender.scheduling.node_totals import NodeTotals
 from extender.scheduling.objections import Objector
 from extender.scheduling.records.decisions import DecisionLog
@@ -26,6 +28,11 @@ class KnownCluster:
     totals: NodeTotals
     link: ApiServerLink
     demands: dict[str, Demand]
+
+    def candidate(self, name: str) -> Candidate:
+        """The node as it is now."""
+        node_class = UNKNOWN if (record := self.nodes.get(name)) is None else record.node_class
+        return Candidate(name=name, node_class=node_class, left_milli=self.totals.left(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from typing import Final, TypeVar
 
 from extender.api.service import Service
 from extender.bounded import BoundedMap
-from extender.cluster.node_class import UNKNOWN
 from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, HeldPlace, Hold, Key
 from extender.kubelet.budget import Budget
@@ -71,7 +70,7 @@ class HeldRoom:
     """Keeps single pods away from held places."""
 
     def __init__(self, groups: Groups, service: Service) -> None:
-        self._groups, self._cluster, self._totals = groups, service.known.nodes, service.known.totals
+        self._groups, self.candidate = groups, service.known.candidate
         self._judge, self._clock, self._offload = service.judging, service.clock, service.offload
         self._around = service.surroundings
         self._known: dict[tuple[Hashable, _RoomKey], bool] = {}
@@ -139,12 +138,6 @@ class HeldRoom:
     def devices_for(self, record: GroupRecord, shapes: Iterable[PodShape]) -> RowsWithDevices:
         """What predicts the devices of the group's pods of these shapes."""
         return RowsWithDevices.of(self._around.make_forecast, self._around, shapes, record.members, record.bound)
-
-    def candidate(self, name: str) -> Candidate:
-        """The node as it is now."""
-        record = self._cluster.get(name)
-        node_class = UNKNOWN if record is None else record.node_class
-        return Candidate(name=name, node_class=node_class, left_milli=self._totals.left(name))
 
     async def work(self, work: Callable[[Budget], T], size: int, limits: WorkLimits) -> T:
         """The result of *work*: on the event loop if it is short. *size*: in replays. *limits*: shared with others."""

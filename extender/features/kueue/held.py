@@ -22,7 +22,6 @@ import orjson
 
 from extender.api.service import Service
 from extender.bounded import BoundedMap
-from extender.cluster.node_class import UNKNOWN
 from extender.cluster.pods import KnownPod
 from extender.features.kueue.objects import WorkloadHead
 from extender.kube.changes import Batch, Gone
@@ -31,7 +30,7 @@ from extender.kube.pods import PodRecord
 from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound
-from extender.scheduling.fit_together import Candidate, fit_together
+from extender.scheduling.fit_together import fit_together
 from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, avoid, only, without
 from extender.scheduling.reasons import RefusalReason
@@ -269,7 +268,9 @@ class HeldPlaces(Objector):
 
     async def _taken(self, pod: Pod, checks: Mapping[str, Sequence[PodShape]]) -> Collection[str]:
         """The nodes on which the places no longer fit beside the pod."""
-        candidates = [(self._candidate(name), shapes) for name, shapes in islice(checks.items(), MAX_CHECKED)]
+        candidates = [
+            (self._service.known.candidate(name), shapes) for name, shapes in islice(checks.items(), MAX_CHECKED)
+        ]
         judge = self._service.judging.judge
 
         def look() -> set[str]:
@@ -281,9 +282,3 @@ class HeldPlaces(Objector):
             return taken
 
         return await self._service.offload(look)
-
-    def _candidate(self, name: str) -> Candidate:
-        known = self._service.known
-        record = known.nodes.get(name)
-        node_class = UNKNOWN if record is None else record.node_class
-        return Candidate(name=name, node_class=node_class, left_milli=known.totals.left(name))
