@@ -15,11 +15,11 @@ STRATEGIC_PATCH = {"content-type": "application/strategic-merge-patch+json"}
 APPLY = {"content-type": "application/apply-patch+yaml"}
 CLUSTER_SCOPED = frozenset({
     "Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition",
-    "DeviceClass", "ResourceSlice", "AdmissionCheck", "ClusterQueue", "ResourceFlavor",
+    "DeviceClass", "ResourceSlice", "AdmissionCheck", "ClusterQueue", "ResourceFlavor", "Topology",
 })  # fmt: skip
 PLURALS = {
     "NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses", "DeviceClass": "deviceclasses",
-    "CSIStorageCapacity": "csistoragecapacities",
+    "CSIStorageCapacity": "csistoragecapacities", "Topology": "topologies",
 }  # fmt: skip
 
 

@@ -93,6 +93,7 @@ def claims(plane: ControlPlane) -> list[Json]:
 
 
 def label_nodes(plane: ControlPlane, names: list[str]) -> None:
-    """Put these nodes into the NodePool."""
+    """Put these nodes into the NodePool. Karpenter does nothing at all while one of them has no `providerID`."""
     for name in names:
-        plane.api.call("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": LABELS}}, MERGE_PATCH)
+        patch = {"metadata": {"labels": LABELS}, "spec": {"providerID": f"kwok://{name}"}}
+        plane.api.call("PATCH", f"/api/v1/nodes/{name}", patch, MERGE_PATCH)

@@ -14,7 +14,7 @@ GROUP = "kueue.x-k8s.io/v1beta2"
 API = f"/apis/{GROUP}"
 WORKLOADS = f"{API}/namespaces/default/workloads"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
-QUEUE, FLAVOR, CHECK, POOL = "live-queue", "live-flavor", "live-check", "live-pool"
+QUEUE, CHECK, POOL = "live-queue", "live-check", "live-pool"
 CPUS = 1000
 """The quota: more than any cluster of a scene has."""
 
@@ -72,41 +72,45 @@ def _configuration(certificates: Path) -> Json:
     }
 
 
-def queue(plane: ControlPlane) -> None:
-    """A queue with much quota and the extender's check, for the nodes with the label `POOL`."""
+def queue(plane: ControlPlane, name: str = QUEUE, topology: str = "") -> None:
+    """A queue with much quota and the extender's check, for the nodes with the label `POOL`.
+
+    *topology*: the label of the only level of a topology by which Kueue places pods; "": it does not place them.
+    """
+    flavor: Json = {"nodeLabels": {POOL: "a"}}
+    if topology:
+        _apply(plane, "Topology", name, {"levels": [{"nodeLabel": topology}]})
+        flavor["topologyName"] = name
     quotas = [{"name": "cpu", "nominalQuota": str(CPUS)}, {"name": "memory", "nominalQuota": "1000Gi"}]
-    flavor = {"name": FLAVOR, "resources": quotas}
-    group = {"coveredResources": ["cpu", "memory"], "flavors": [flavor]}
-    for kind, namespace, name, spec in (
-        ("ResourceFlavor", "", FLAVOR, {"nodeLabels": {POOL: "a"}}),
-        ("AdmissionCheck", "", CHECK, {"controllerName": "numa-extender.io/alignment"}),
-        (
-            "ClusterQueue",
-            "",
-            QUEUE,
-            {
-                "namespaceSelector": {},
-                "resourceGroups": [group],
-                "admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]},
-            },
-        ),
-        ("LocalQueue", "default", QUEUE, {"clusterQueue": QUEUE}),
-    ):
-        metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-        plane.api.apply({"apiVersion": GROUP, "kind": kind, "metadata": metadata, "spec": spec})
+    group = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": name, "resources": quotas}]}
+    checks = {"admissionChecks": [{"name": CHECK}]}
+    _apply(plane, "ResourceFlavor", name, flavor)
+    _apply(plane, "AdmissionCheck", CHECK, {"controllerName": "numa-extender.io/alignment"})
+    _apply(
+        plane,
+        "ClusterQueue",
+        name,
+        {"namespaceSelector": {}, "resourceGroups": [group], "admissionChecksStrategy": checks},
+    )
+    _apply(plane, "LocalQueue", name, {"clusterQueue": name}, namespace="default")
 
 
-def job(name: str, pods: int, template: Json) -> Json:
-    """A Job that Kueue starts. *template*: a v1.Pod."""
+def _apply(plane: ControlPlane, kind: str, name: str, spec: Json, namespace: str = "") -> None:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    plane.api.apply({"apiVersion": GROUP, "kind": kind, "metadata": metadata, "spec": spec})
+
+
+def job(name: str, pods: int, template: Json, queue: str = QUEUE, **annotations: str) -> Json:
+    """A Job that Kueue starts. *template*: a v1.Pod. *annotations*: of its pods."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": QUEUE}},
+        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": queue}},
         "spec": {
             "suspend": True,
             "parallelism": pods,
             "completions": pods,
-            "template": {"metadata": {}, "spec": template["spec"]},
+            "template": {"metadata": {"annotations": annotations}, "spec": template["spec"]},
         },
     }
 

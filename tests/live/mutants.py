@@ -167,6 +167,13 @@ def never_guards() -> None:
     patch.object(Controller, "_guard", unguarded).start()
 
 
+def never_consumes() -> None:
+    """Pods are not marked as those of a request, so Cluster Autoscaler adds nodes for them by itself as well."""
+    from extender.features.autoscaling import cluster_autoscaler
+
+    patch.object(cluster_autoscaler, "consuming", lambda _record: {"metadata": {}}).start()
+
+
 def never_vetoes() -> None:
     """The expander leaves no pool out."""
     from extender.features.autoscaling.expander import Expander
@@ -194,15 +201,32 @@ def never_holds() -> None:
     patch.object(HeldPlaces, "hold", lambda *_: None).start()
 
 
+def ignores_domains() -> None:
+    """The nodes that Kueue has assigned to the pods of a Workload are not looked at."""
+    from extender.features.kueue import workloads
+
+    patch.object(workloads, "_domains", lambda topology, _path: [({}, _pods_of(topology))]).start()
+
+
+def _pods_of(topology: Mapping[str, Any]) -> int:
+    return sum(
+        each["domainCount"] * counts["universal"] if "universal" in counts else sum(counts["individual"])
+        for each in topology["slices"]
+        for counts in [each["podCounts"]]
+    )
+
+
 CHANGES: Final = {
     **MUTANTS,
     **{
         each.__name__: each
         for each in (
             never_guards,
+            never_consumes,
             never_vetoes,
             never_evicts,
             never_holds,
+            ignores_domains,
             never_wakes,
             keeps_size,
             keeps_configuration,

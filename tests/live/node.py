@@ -111,7 +111,8 @@ class LiveNode(ABC):
 
     def __init__(self, site: Site, placing: Placing, scenario: Json) -> None:
         self.name = placing.name or f"node-{placing.number:02}"
-        self.plane, self.directory, self._logs = site.plane, site.directory / f"{self.name}-{placing.life}", site.logs
+        directory = f"node-{placing.number:02}-{placing.life}"  # a path of a socket has at most 107 characters
+        self.plane, self.directory, self._logs = site.plane, site.directory / directory, site.logs
         self.number, self.group, self.life, self.is_scaled = *placing[:3], bool(placing.name)
         self.scenario = scenario
         self.exporter: Program | None = None

@@ -4,6 +4,7 @@ import ssl
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from tests.drill.machines import GROUP_LABEL
 from tests.live import shapes
@@ -13,6 +14,9 @@ from tests.live.front import Files, Front
 from tests.live.kubelet import LiveKubelet
 from tests.live.node import EXPORTER_COMMAND, LiveNode, Loop, Placing, Site
 from tests.live.processes import Program
+
+MAX_COMMON_NAME: Final = 64
+"""Characters of a user's name in a certificate. A node with a longer name has the rights of an administrator."""
 
 
 class RestatedNode(LiveNode):
@@ -24,13 +28,20 @@ class RestatedNode(LiveNode):
         super().__init__(site, placing, scenarios(placing.kind))
         plane, seed = site.plane, site.seed
         identities = plane.identities
-        certificate = identities.client(self.name, user=f"system:node:{self.name}", group="system:nodes")
+        user, group = f"system:node:{self.name}", "system:nodes"
+        if len(user) > MAX_COMMON_NAME:
+            user, group = self.directory.name, "system:masters"
+        certificate = identities.client(self.directory.name, user=user, group=group)
         context = identities.context(certificate)
         self._own_api = Api(plane.url, context)
         boot_id = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{seed} {self.directory.name}"))
         files = Files(self.directory / "root", self.scenario, boot_id)
         front = Front(
-            self.directory / "root", self.scenario, _server_context(plane, self.name), self._own_api, self.name
+            self.directory / "root",
+            self.scenario,
+            _server_context(plane, self.directory.name),
+            self._own_api,
+            self.name,
         )
         self.kubelet = LiveKubelet(
             self.name, self.scenario, AsyncApi(plane.url, context), files, front, site.tally, seed=seed + self.number
@@ -87,6 +98,7 @@ class RestatedNode(LiveNode):
         }
         if self.is_scaled:
             path = f"/api/v1/nodes/{self.name}"
+            labels |= self.plane.api.call("GET", path)["metadata"].get("labels") or {}
             self.plane.api.call("PATCH", path, {"metadata": {"labels": labels}}, MERGE_PATCH)
             self._own_api.call("PATCH", f"{path}/status", {"status": status}, MERGE_PATCH)
             return

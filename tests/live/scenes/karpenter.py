@@ -2,8 +2,6 @@
 
 One node of 6 and 8 CPUs on two NUMA nodes. Pods of 4 CPUs on both leave 6 in total, and no NUMA node has 5. The limit
 of the NodePool allows a second node. Left out: clouds, several instance types.
-
-It was never played with a real Karpenter.
 """
 
 from dataclasses import replace
@@ -20,6 +18,7 @@ from tests.live.scenes.scale_up import must_be_kept, owned, refused, switch_on
 from tests.live.workload import create, delete
 
 GUARD = "karpenter.sh/do-not-disrupt"
+BEYOND_SECONDS = 60.0
 
 
 def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
@@ -62,8 +61,9 @@ def _played(running: Cluster, book: Book, made: Machines, findings: Findings, sa
     told = [each["message"] for each in api.items("/api/v1/namespaces/default/events") if each["reason"] == "Nominated"]
     findings.must("without the feature: Karpenter says", "; ".join(told)[:80], "should schedule on", ok=bool(told))
     switch_on(running, book, alone, findings, say)
-    beyond = [create(api, owned(f"beyond-{i}", 8, owner))["metadata"]["uid"] for i in range(2)]
     must_be_kept(book, alone, findings)
+    beyond = [create(api, owned(f"beyond-{i}", 8, owner))["metadata"]["uid"] for i in range(2)]
+    book.wait(lambda: len(made.made) > 1, BEYOND_SECONDS)
     count = len(claims(running.plane))
     findings.must("NodeClaims, with pods beyond the limit", count, "1", ok=count == 1 and len(made.made) == 1)
     bound = sum(bool((entry := book.entry(uid)) and entry.node) for uid in beyond)
@@ -73,6 +73,8 @@ def _played(running: Cluster, book: Book, made: Machines, findings: Findings, sa
         delete(api, f"holder-{number}")
     until_gone = book.wait(lambda: not _left(running), 120)
     findings.must("objects and annotations left", len(_left(running)), "0", ok=until_gone)
+    is_given_back = book.wait(lambda: not claims(running.plane), 120)
+    findings.must("NodeClaims left, once the old node has room", len(claims(running.plane)), "0", ok=is_given_back)
 
 
 def _left(running: Cluster) -> list[str]:

@@ -2,8 +2,9 @@
 
 Two nodes of 6 and 8 CPUs on two NUMA nodes. A pod of 4 CPUs on each NUMA node leaves 6 CPUs of each node, and no NUMA
 node has 5. The extender is killed after its first answer, and again between the admission and the first
-binding. Then pods of 5 CPUs come before those of the job, one for each NUMA node. The Job controller is played by the
-test. Left out: webhooks, preemption and topologies of Kueue, other kinds of jobs.
+binding. Then pods of 5 CPUs come before those of the job, one for each NUMA node. At the end Kueue chooses the node
+itself, by totals (topology aware scheduling). The Job controller is played by the test. Left out: webhooks and
+preemption of Kueue, other kinds of jobs.
 """
 
 import os
@@ -39,6 +40,7 @@ SECONDS = 120.0
 HOLD_SECONDS = 300.0
 """An extender that starts again hears from the exporters when they push next."""
 NODES, PODS = 2, 2
+TOPOLOGY, HOSTNAME = "live-topology", "kubernetes.io/hostname"
 
 
 def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
@@ -66,7 +68,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
             _played(running, book, findings, say)
             audit, tally = audit_of(running.extender, say), running.nodes.tally
         findings.must("refused after binding", counted(tally.refused), "0", ok=not tally.refused)
-        show_audit(findings, audit, 2 * NODES + PODS)
+        show_audit(findings, audit, 2 * NODES + PODS + 4)
     return findings
 
 
@@ -118,6 +120,35 @@ def _played(running: Cluster, book: Book, findings: Findings, say: Say) -> None:
     findings.must("a pod too large for any NUMA node", told, "deactivated, not started", ok=not is_started(
         running.plane, "wide"
     ))  # fmt: skip
+    say("a pod of 9 CPUs is rejected; now Kueue chooses the nodes")
+    for name in ("train-0", "train-1", *(f"rival-{i}" for i in range(2 * NODES))):
+        delete(api, name)
+    book.wait(lambda: all(not (entry := book.entry(uid)) or entry.deleted for uid in (*uids, *rivals)), SECONDS)
+    _chosen_by_kueue(running, book, findings)
+
+
+def _chosen_by_kueue(running: Cluster, book: Book, findings: Findings) -> None:
+    """Kueue assigns the first node, which has 6 CPUs free and no NUMA node with 5, until that has room."""
+    api = running.plane.api
+    first, second = sorted(node["metadata"]["name"] for node in api.items("/api/v1/nodes"))
+    holders = [(f"chosen-{i}", cpus, node) for i, (cpus, node) in enumerate([(4, first), (4, first), (6, second)])]
+    made = [create(api, simple_pod(name, cpus, nodeSelector={HOSTNAME: node})) for name, cpus, node in holders]
+    _wait(lambda: _bound(book, [each["metadata"]["uid"] for each in made]) == len(made), "the holders are bound")
+    queue(running.plane, TOPOLOGY, HOSTNAME)
+    api.create(job("chosen", 1, simple_pod("x", 5), TOPOLOGY, **{"kueue.x-k8s.io/podset-required-topology": HOSTNAME}))
+    _wait(lambda: check_of(workload_of(running.plane, "chosen")).get("retryCount"), "Retry for the assigned node")
+    started = is_started(running.plane, "chosen")
+    findings.must("Kueue chooses a node without room on a NUMA node", "Retry", "not started", ok=not started)
+    for name, _, node in holders:
+        if node == first:
+            delete(api, name)
+    _wait(lambda: is_started(running.plane, "chosen"), "the job is admitted")
+    status = workload_of(running.plane, "chosen")["status"]
+    assigned = str(status["admission"]["podSetAssignments"][0]["topologyAssignment"])
+    (uid,) = (each["metadata"]["uid"] for each in make_pods(running.plane, "chosen"))
+    book.wait(lambda: (entry := book.entry(uid)) and entry.node, SECONDS)
+    node = str(entry.node) if (entry := book.entry(uid)) else ""
+    findings.must("the pod is on the node that Kueue has assigned", node or "none", assigned, ok=node in assigned)
 
 
 def _start(running: Cluster) -> None:
