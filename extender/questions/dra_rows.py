@@ -7,14 +7,12 @@ Rules of this file
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Final, Protocol, TypeAlias
 
 from extender.cluster.node_class import UNKNOWN
 from extender.kubelet.budget import Budget
-from extender.kubelet.errors import BudgetError
 from extender.questions.claim_alignment import claimed_of
 from extender.questions.dra import ClaimForecast, taken_by, with_forecast, without_claims_of
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, Subject
@@ -70,15 +68,14 @@ class RowsWithDevices:
     def given(self, name: str, shapes: Iterable[PodShape], budget: Budget) -> Row | None:
         """The pods of a row on a node, with the devices of their claims; None: there are too few for one of them.
 
-        None as well if the budget is used up.
+        Raises:
+            BudgetError: it takes too many steps.
         """
         row = tuple(shapes)
         if self.forecast is None or not any(each.pod.has_claims or each.pod.wants_devices for each in row):
             return row
-        with suppress(BudgetError):
-            found = self._found(self.forecast, name, row, budget)
-            return None if found is None else found[1]
-        return None
+        found = self._found(self.forecast, name, row, budget)
+        return None if found is None else found[1]
 
     def _found(self, forecast: ClaimForecast, name: str, row: Row, budget: Budget) -> tuple[Subject, Row] | None:
         """The node after a row, and the row with devices."""

@@ -11,6 +11,7 @@ namespace with places has an equal part; it may save up what `SAVED_SECONDS` giv
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import ceil, inf
@@ -21,6 +22,7 @@ from extender.bounded import BoundedMap
 from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, HeldPlace, Hold, Key
 from extender.kubelet.budget import Budget
+from extender.kubelet.errors import BudgetError
 from extender.questions.dra_rows import RowsWithDevices
 from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE
@@ -114,10 +116,12 @@ class HeldRoom:
         judge, devices = self._judge.judge, self.devices_for(record, [each.shape for _, each in record.places])
 
         def check(budget: Budget) -> tuple[bool, bool]:
-            checks = [(each, got) for each, pods in places if (got := devices.given(each.name, pods, budget))]
-            fits = len(checks) == len(places) and all(fit_together(judge, got, each, budget) for each, got in checks)
-            fits = fits and not budget.is_used_up
-            return fits, fits and outlast_exits(judge, checks, budget) and not budget.is_used_up
+            with suppress(BudgetError):
+                checks = [(each, got) for each, pods in places if (got := devices.given(each.name, pods, budget))]
+                fit = len(checks) == len(places) and all(fit_together(judge, got, each, budget) for each, got in checks)
+                if fit and not budget.is_used_up:
+                    return True, outlast_exits(judge, checks, budget) and not budget.is_used_up
+            return False, False
 
         return await self.work(check, record.size, WorkLimits())
 

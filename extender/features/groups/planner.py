@@ -204,7 +204,7 @@ class GangPlan:
         if node.left_milli is not None and self._exceeds(node.left_milli, (*node.row, kind)):
             return TOTALS, node.row
         row = (*node.row, kind)
-        refusal, _ = self._step(node, row)
+        refusal = self._step(node, row)
         if refusal and len(row) <= MAX_ROW and len(set(row)) > 1:
             for other in islice(dict.fromkeys(permutations(sorted(row))), MAX_ORDERS):
                 if other != row and not self._refusal(node, other):
@@ -221,49 +221,45 @@ class GangPlan:
 
     def _refusal(self, node: PlannedNode, row: Row) -> str:
         """Why the node does not admit all pods of the row; "" if it does."""
-        refusals = (self._step(node, row[:length])[0] for length in range(1, len(row) + 1))
+        refusals = (self._step(node, row[:length]) for length in range(1, len(row) + 1))
         return next(filter(None, refusals), "")
 
-    def _step(self, node: PlannedNode, row: Row) -> tuple[str, States]:
-        """Why the node does not admit the last pod of the row, "" if it does; computed once for all nodes of a class.
-
-        The states afterwards are empty if nothing is replayed: where none is known, and for a first pod that the node
-        is known to admit. The pods before the last one fit.
-        """
+    def _step(self, node: PlannedNode, row: Row) -> str:
+        """Why the node does not admit the last pod of the row, "" if it does. The pods before it fit."""
         self._budget.spend(len(row))
         node_class, pods = node.node_class, self._with_devices(node, row)
         if pods is None:
-            return NO_DEVICES, ()
+            return NO_DEVICES
         if node_class.kubelet is None or not node_class.states:
-            return ("" if len(row) == 1 else RefusalReason.UNKNOWN.text), ()
+            return "" if len(row) == 1 else RefusalReason.UNKNOWN.text
         if len(row) == 1 and row[0] in node.judged and not pods[0].pod.claimed:
-            return "", ()
-        return self._replayed(node, row)
+            return ""
+        return self._replayed(node, row, pods)[0]
 
     def _with_devices(self, node: PlannedNode, row: Row) -> Sequence[PodShape] | None:
         return self.devices.given(node.name, (self.kinds[kind].shape for kind in row), self._budget)
 
-    def _replayed(self, node: PlannedNode, row: Row) -> tuple[str, States]:
-        pods = self._with_devices(node, row) or ()
+    def _replayed(self, node: PlannedNode, row: Row, pods: Sequence[PodShape]) -> tuple[str, States]:
+        """As `_step`, and the states afterwards; computed once for nodes of a class. *pods*: the row with devices."""
         key = node.node_class.id, row, tuple(tuple(each.pod.claimed.items()) for each in pods)
         found = self._known.get(key)
         if found is None:
             self.steps += 1
-            states = self._states(node, row[:-1])
-            shape = pods[-1]
+            states, node_class, shape = self._states(node, row[:-1]), node.node_class, pods[-1]
             is_judged = len(row) == 1 and row[0] in node.judged and not shape.pod.claimed
             found = RefusalReason.CHANCE.text, ()
             if states:
-                found = admitted(
-                    self.judge, shape, len(row), node.node_class, states, self._budget, is_judged=is_judged
-                )
+                found = admitted(self.judge, shape, len(row), node_class, states, self._budget, is_judged=is_judged)
             self._budget.spend(0)  # a replay that has used it up says nothing
             self._known[key] = found
         return found
 
     def _states(self, node: PlannedNode, row: Row) -> States:
-        """The states after a row that fits."""
-        return self._replayed(node, row)[1] if row else node.node_class.states
+        """The states after a row; none if it does not fit."""
+        if not row:
+            return node.node_class.states
+        pods = self._with_devices(node, row)
+        return self._replayed(node, row, pods)[1] if pods else ()
 
     def _merit(self, node: PlannedNode, kind: int) -> int:
         """The merit of one more place on the node, computed once for all nodes of a class with this row."""

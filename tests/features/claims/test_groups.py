@@ -72,3 +72,23 @@ def test_a_group_without_enough_devices_gets_no_place(tmp_path: Path, demand: st
         assert set(reply["FailedAndUnresolvableNodes"].values()) == {text}, reply
         (group,) = client.call("GET", "/v1/groups")[1]["groups"]
         assert all(reason.startswith((why, "kube-scheduler: claims")) for reason in group["why"]), group["why"]
+
+
+def test_an_open_group_is_planned_anew_where_devices_of_its_places_are_gone(tmp_path: Path) -> None:
+    """Other pods take a device of each node. Two places on node-b are too many now: the pod gets the device left."""
+    with two_nodes(tmp_path, TWO, TWO, gangs="on") as (server, service, client):
+        claimed_gpu(server, *(f"c-{i}" for i in range(4)), "x", "y")
+        a_template(server)
+        forecasts = forecasts_of(service, "c-3", "x", "y")
+        until(lambda: "default/gpus" in forecasts.objects.templates)
+        pods = members(server, 4)
+        places = {pod["metadata"]["name"]: client.filter(pod, *NODES)["NodeNames"] for pod in pods}
+        assert Counter(node for (node,) in places.values()) == {"node-a": 2, "node-b": 2}
+        first, second = (pod for pod in pods if places[pod["metadata"]["name"]] == ["node-a"])
+        allocate(server, "gpu-0", name=f"c-{first['metadata']['name'][-1]}")
+        until_allocated(service, f"c-{first['metadata']['name'][-1]}")
+        assert client.bind(first, "node-a") == ""
+        for name, device, node in (("x", "gpu-1", "node-a"), ("y", "gpu-0", "node-b")):
+            allocate(server, device, name=name, node=node)
+            until_allocated(service, name, node=node)
+        assert client.filter(second, "node-b")["NodeNames"] == ["node-b"]
