@@ -116,14 +116,18 @@ class ShapeWithDevices(NamedTuple):
         return bool(pod.claimed) and claim_alignment_of(pod, kubelet, self.devices, places) is ClaimAlignment.APART
 
 
+def shape_with(shape: PodShape, devices: Sequence[DynamicDevice]) -> PodShape:
+    """The shape with what the pod's claims have among the devices of a node."""
+    claimed = claimed_of(shape.pod, devices)
+    return PodShape(replace(shape.pod, claimed=claimed)) if claimed else shape
+
+
 def devices_for(shape: PodShape, subject: Subject) -> ShapeWithDevices | None:
     """One more pod of the shape on the node; None: there are no devices for it, or it is not known which it gets."""
     taken = taken_by(shape.pod, subject)
     if taken is None or taken.around is None:
         return None
-    if claimed := claimed_of(shape.pod, taken.devices):
-        shape = PodShape(replace(shape.pod, claimed=claimed))
-    return ShapeWithDevices(shape, taken.devices, taken.around)
+    return ShapeWithDevices(shape_with(shape, taken.devices), taken.devices, taken.around)
 
 
 def without_claims_of(pods: Iterable[Pod], around: NodeContext) -> NodeContext:
@@ -157,7 +161,7 @@ def copies_with_devices(shapes: Iterable[PodShape], subject: Subject) -> Iterato
         if taken is None or taken.around is None:
             return
         subject = replace(subject, around=taken.around)
-        yield PodShape(replace(shape.pod, claimed=claimed_of(shape.pod, taken.devices)))
+        yield shape_with(shape, taken.devices)
 
 
 def judged_with_devices(

@@ -6,15 +6,14 @@ Rules of this file
 - One object serves one plan: the nodes are read once.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from extender.cluster.node_class import UNKNOWN
 from extender.kubelet.budget import Budget
-from extender.questions.claim_alignment import claimed_of
-from extender.questions.dra import ClaimForecast, taken_by, with_forecast, without_claims_of
+from extender.questions.dra import ClaimForecast, shape_with, taken_by, with_forecast, without_claims_of
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, Subject
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import PodShape
@@ -31,14 +30,6 @@ def asked_by(shape: PodShape) -> object:
     return shape.key, tuple(template or claim for claim, template in pairs)
 
 
-class HasShape(Protocol):
-    """A pod of a group."""
-
-    @property
-    def shape(self) -> PodShape:
-        """The pod itself, if it has claims."""
-
-
 @dataclass(slots=True)
 class RowsWithDevices:
     """What rows of pods get. *leaving*: pods whose claims count as free: they are in the rows themselves.
@@ -49,7 +40,7 @@ class RowsWithDevices:
     forecast: ClaimForecast | None = None
     look_up: LookUp = lambda _name: NOTHING_KNOWN
     leaving: Sequence[Pod] = ()
-    _known: dict[tuple[str, tuple[int, ...]], tuple[Subject, Row] | None] = field(default_factory=dict)
+    _known: dict[tuple[str, Row], tuple[Subject, Row] | None] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -57,12 +48,10 @@ class RowsWithDevices:
         make_forecast: Callable[[], ClaimForecast | None],
         look_up: LookUp,
         shapes: Iterable[PodShape],
-        members: Mapping[str, "HasShape"],
-        bound: Container[str],
+        leaving: Sequence[Pod],
     ) -> "RowsWithDevices":
-        """For rows of *shapes*. Claims of *members*, by UID, count as free if the pod is not *bound*."""
+        """For rows of *shapes*. Without claims there is no forecast."""
         asks = any(each.pod.has_claims or each.pod.wants_devices for each in shapes)
-        leaving = [each.shape.pod for uid, each in members.items() if uid not in bound]
         return cls(make_forecast() if asks else None, look_up, leaving)
 
     def given(self, name: str, shapes: Iterable[PodShape], budget: Budget) -> Row | None:
@@ -79,7 +68,7 @@ class RowsWithDevices:
 
     def _found(self, forecast: ClaimForecast, name: str, row: Row, budget: Budget) -> tuple[Subject, Row] | None:
         """The node after a row, and the row with devices."""
-        key = name, tuple(map(id, row))
+        key = name, row  # shapes are equal only if they are the same object
         if key not in self._known:
             budget.spend(STEPS_OF_A_SEARCH if self._known else LOOP_STEPS + 1)
             self._known[key] = self._one_more(forecast, name, row, budget)
@@ -98,6 +87,4 @@ class RowsWithDevices:
             return subject, (*shapes, shape)
         if taken.around is None:
             return None
-        if claimed := claimed_of(shape.pod, taken.devices):
-            shape = PodShape(replace(shape.pod, claimed=claimed))
-        return replace(subject, around=taken.around), (*shapes, shape)
+        return replace(subject, around=taken.around), (*shapes, shape_with(shape, taken.devices))

@@ -140,8 +140,9 @@ class HeldRoom:
         return dict(zip(by_node, await self.work(find, len(checks), WorkLimits()), strict=True))
 
     def devices_for(self, record: GroupRecord, shapes: Iterable[PodShape]) -> RowsWithDevices:
-        """What predicts the devices of the group's pods of these shapes."""
-        return RowsWithDevices.of(self._around.make_forecast, self._around, shapes, record.members, record.bound)
+        """What predicts the devices of the group's pods of these shapes. Claims of pods that are not bound are free."""
+        waiting = [each.shape.pod for uid, each in record.members.items() if uid not in record.bound]
+        return RowsWithDevices.of(self._around.make_forecast, self._around, shapes, waiting)
 
     async def work(self, work: Callable[[Budget], T], size: int, limits: WorkLimits) -> T:
         """The result of *work*: on the event loop if it is short. *size*: in replays. *limits*: shared with others."""

@@ -268,8 +268,7 @@ class GangPlan:
         key = node.node_class.id, node.row, kind
         found = self._merits.get(key)
         if found is None:
-            states = self._states(node, node.row)
-            shape = self.kinds[kind].shape
+            states, shape = self._states(node, node.row), self.kinds[kind].shape
             after = judged_after(self.judge, shape, node.node_class, states, self._budget) if states else None
             self._budget.spend(0)  # as above
             found = self._merits[key] = -_LAST if after is None else merit_of(after)
