@@ -11,9 +11,13 @@ A_DAY = 86_400.0
 
 
 def until(condition: Callable[[], object], what: str = "it") -> float:
-    """Wait until the condition holds; fails after `PATIENCE_SECONDS`. Returns how many seconds it took."""
+    """Wait until the condition holds; fails after `PATIENCE_SECONDS`. Returns how many seconds it took.
+
+    It looks every 10 ms at first, and less often the longer it waits: a look may be a call over HTTP.
+    """
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < PATIENCE_SECONDS, f"{what} did not happen within {PATIENCE_SECONDS:g} s"
-        time.sleep(0.01)
+        waited = time.monotonic() - began
+        assert waited < PATIENCE_SECONDS, f"{what} did not happen within {PATIENCE_SECONDS:g} s"
+        time.sleep(min(0.1, max(0.01, waited / 20)))
     return time.monotonic() - began

@@ -67,11 +67,12 @@ class Client:
 
 @contextmanager
 def cluster(directory: Path, *nodes: str, **settings: Any) -> Iterator[tuple[FakeApiServer, Service, Client]]:
-    """An API server with these nodes, and an extender that has synced with it."""
+    """An API server with these nodes, and an extender that has synced with it; it answers questions in this process."""
     with FakeApiServer(bookmark_seconds=0.2) as server:
         for name in nodes:
             server.nodes.create({"metadata": {"name": name}})
-        service = make_service(Settings(port=0, kubeconfig=kubeconfig(directory, server.url), **settings))
+        chosen = {"question_workers": 0, **settings}
+        service = make_service(Settings(port=0, kubeconfig=kubeconfig(directory, server.url), **chosen))
         with serving(service) as url, closing(Client(url)) as client:
             until(lambda: client.call("GET", "/readyz")[0] == 200)
             yield server, service, client

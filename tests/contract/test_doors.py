@@ -34,7 +34,7 @@ _SEQUENCES = itertools.count(1)
 @pytest.fixture(scope="module")
 def doors() -> Iterator[tuple[Service, TestClient]]:
     """One service for all versions: its worker processes take long to start."""
-    service = make_service(Settings())
+    service = make_service(Settings(question_workers=0))
     with TestClient(make_app(service), client=("127.0.0.1", 50_000)) as client:
         yield service, client
 

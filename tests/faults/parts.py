@@ -29,6 +29,10 @@ from tests.waiting import PATIENCE_SECONDS
 from tests.world.exporters import Exporters
 
 JSON = Any
+_CLIENT = httpx.Client(
+    trust_env=False, timeout=PATIENCE_SECONDS, verify=False, limits=httpx.Limits(max_keepalive_connections=0)
+)
+"""A connection for each call: the other side may be killed. Making a client takes longer than a call."""
 
 
 def kubeconfig(directory: Path, url: str) -> Path:
@@ -129,14 +133,14 @@ class Extender(Process):
         """The parsed reply; None if there was none, or not with status 200."""
         try:
             body = orjson.dumps(document)
-            reply = httpx.post(self.url + path, content=body, timeout=seconds, trust_env=False)
+            reply = _CLIENT.post(self.url + path, content=body, timeout=seconds)
         except httpx.TransportError:
             return None
         return reply.json() if reply.status_code == 200 else None
 
     def get(self, path: str) -> httpx.Response | None:
         try:
-            return httpx.get(self.url + path, timeout=PATIENCE_SECONDS, trust_env=False)
+            return _CLIENT.get(self.url + path)
         except httpx.TransportError:
             return None
 

@@ -1,11 +1,12 @@
 """Reads the recorded answers of DRA; see tests/vectors/dra/README.md."""
 
-import json
 import lzma
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import orjson
 
 from extender.conformance.agreement import Difference
 from extender.conformance.dra_scenario import DraScenario, check, scenario_from_json
@@ -15,7 +16,7 @@ VECTORS: Final = Path(__file__).parents[2] / "vectors" / "dra"
 
 def lines(name: str) -> Iterator[dict[str, Any]]:
     with lzma.open(VECTORS / f"{name}.jsonl.xz") as file:
-        yield from map(json.loads, file)
+        yield from map(orjson.loads, file)
 
 
 def scenarios(name: str, theme: str = "") -> Iterator[DraScenario]:

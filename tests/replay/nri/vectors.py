@@ -1,12 +1,13 @@
 """Reads the recorded vectors of the NRI policy; see tests/vectors/README.md."""
 
-import json
 import lzma
 import random
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from extender.conformance import nri_scenario
 from extender.nri.events import Node, NriOutcome, create
@@ -45,14 +46,14 @@ def machine(name: str) -> NriMachine:
 def scenarios(theme: str) -> list[dict[str, Any]]:
     """All scenarios of *theme*."""
     with lzma.open(VECTORS / f"{theme}.jsonl.xz") as lines:
-        return [json.loads(line) for line in lines]
+        return [orjson.loads(line) for line in lines]
 
 
 def sample(theme: str, count: int, seed: int = 19) -> list[dict[str, Any]]:
     """*count* scenarios of *theme*, always the same ones for a seed."""
     with lzma.open(VECTORS / f"{theme}.jsonl.xz") as lines:
         chosen = random.Random(seed).sample(list(lines), count)
-    return [json.loads(line) for line in chosen]
+    return [orjson.loads(line) for line in chosen]
 
 
 def creations(scenario: NRIScenario, machine: NriMachine) -> Iterator[partial[tuple[Node, NriOutcome]]]:
