@@ -18,7 +18,7 @@ def test_the_page_is_what_the_code_says() -> None:
 
 
 def test_every_variable_of_both_programs_is_in_it() -> None:
-    named = set(re.findall(r"^\| `([A-Z_]+)=", PAGE.read_text(), re.MULTILINE))
+    named = set(re.findall(r"^- `([A-Z_]+)=", PAGE.read_text(), re.MULTILINE))
     assert {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} <= named
     assert {str(option.envvar) for option in run.params if option.envvar} <= named
 

@@ -46,12 +46,11 @@ def rows(metrics: Metrics | NodeMetrics) -> Iterator[Row]:
 def page() -> str:
     """The page."""
     histograms = ", ".join(f"`{name}`" for name, kind, _, _ in rows(Metrics()) if kind == "histogram")
-    return _HEAD.format(histograms=histograms) + _table(Metrics()) + _NODES + _table(NodeMetrics())
+    return _HEAD.format(histograms=histograms) + _list(Metrics()) + _NODES + _list(NodeMetrics())
 
 
-def _table(metrics: Metrics | NodeMetrics) -> str:
-    lines = (f"| {_series(name, labels)} | {text} |\n" for name, _, labels, text in rows(metrics))
-    return f"| family and labels | meaning |\n|---|---|\n{''.join(lines)}"
+def _list(metrics: Metrics | NodeMetrics) -> str:
+    return "".join(f"- {_series(name, labels)}: {text}\n" for name, _, labels, text in rows(metrics))
 
 
 def _series(name: str, labels: Sequence[str]) -> str:

@@ -59,7 +59,6 @@ _ASKING: Final = """
 `numa-extender nodes`, `map`, `what-if`, `capacity`, `plan`, `why`, `audit` read these. Each has a flag,
 which takes precedence.
 """
-_TABLE: Final = "\n| variable | what it does |\n|---|---|\n"
 
 
 def extender_rows() -> Iterator[Row]:
@@ -88,15 +87,11 @@ def asking_rows() -> Iterator[Row]:
 def page() -> str:
     """The page."""
     parts = ((_EXTENDER, extender_rows()), (_EXPORTER, exporter_rows()), (_ASKING, asking_rows()))
-    return _HEAD + "".join(text + _TABLE + _lines(rows) for text, rows in parts)
+    return _HEAD + "".join(f"{text}\n{_lines(rows)}" for text, rows in parts)
 
 
 def _lines(rows: Iterable[Row]) -> str:
-    cells = (
-        " | ".join(cell.replace("|", "\\|") for cell in (_with_default(name, default, unit), why))
-        for name, unit, default, why in rows
-    )
-    return "".join(f"| {line} |\n" for line in cells)
+    return "".join(f"- {_with_default(name, default, unit)}: {why}\n" for name, unit, default, why in rows)
 
 
 def _with_default(name: str, default: str, unit: str) -> str:
