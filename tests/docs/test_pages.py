@@ -103,8 +103,10 @@ def test_every_library_is_named_with_the_decisions() -> None:
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
     names = {re.split(r"[<>=;\[ ]", requirement)[0] for requirement in wanted} - {project["name"]}
-    table = (ROOT / "docs/decisions.md").read_text().partition("## Libraries")[2]
-    named = set(
-        re.findall(r"[\w-]+", "".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|")))
-    )
+    listed = (ROOT / "docs/decisions.md").read_text().partition("## Libraries")[2]
+    named = {
+        name
+        for names in re.findall(r"^- (.*?(?:\n  .*?)*):", listed, re.MULTILINE)
+        for name in re.findall(r"[\w-]+", names)
+    }
     assert names - named == set()

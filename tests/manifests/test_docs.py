@@ -208,8 +208,8 @@ def test_secrets_and_config_maps_that_pods_want_are_made() -> None:
                         assert (namespace, "configmap", volume["configMap"]["name"]) in made
 
 
-def test_every_component_is_in_the_table() -> None:
-    assert set(re.findall(r"^\| `components/([\w-]+)` \|", INSTALL, re.MULTILINE)) == set(COMPONENTS)
+def test_every_component_is_in_the_list() -> None:
+    assert set(re.findall(r"^- `components/([\w-]+)` ", INSTALL, re.MULTILINE)) == set(COMPONENTS)
 
 
 def test_settings_that_are_named_exist() -> None:
