@@ -4,8 +4,9 @@ Rules of this file
 - Only the leader acts. A step begins with what the watches show. Before an answer the Workload is read again, and the
   answer is written only if it is still as it was read. So a process may end between any two actions.
 - `Ready`: all pods get places, which are held from before the write. `Retry`: they do not, or the Workload cannot be
-  read. `Rejected`: no empty node of a flavor would ever take a pod. `Pending`: the state of nodes is not known. After
-  `UNSURE_SECONDS` with quota this becomes `Retry`, so that others get the quota.
+  read. `Rejected`: no empty node of a flavor would ever take a pod, also at the second try, since Kueue deactivates the
+  Workload for good. `Pending`: the state of nodes is not known. After `UNSURE_SECONDS` with quota this becomes `Retry`,
+  so that others get the quota.
 - Kueue tries again after the time of a `Retry`: until pods that are terminating are gone, or places of others end; if
   there are none, twice as long each time.
 - A Workload that was answered `Ready` less than the time for places ago gets its places again in a new process, for
@@ -242,7 +243,7 @@ class AlignmentController(LeaderTask):
             name = found.short.name
             if found.is_known and await self.planner.is_impossible(found.short):
                 message = f"no node of the flavor can ever take a pod of pod set {name}: {found.reasons}"
-                return Answer(CheckState.REJECTED, message)
+                return Answer(CheckState.REJECTED, message) if tries else Answer(CheckState.RETRY, message, later)
         except WireError as error:
             return Answer(CheckState.RETRY, f"the Workload cannot be read: {error}", later)
         message = f"the pods do not fit together now; pod set {name}: {found.reasons or 'there is no node'}"

@@ -155,9 +155,8 @@ class Planner:
         kept = set[str]()
         for each in self._service.scheduling.objectors:
             for shape in shapes if each is not self._held else ():
-                kept.update(
-                    each.kept_nodes(KnownPod(""), shape.pod) or ()
-                )  # None: the pod has claims, and a note says so
+                # None: the pod has claims, and a note says so
+                kept.update(each.kept_nodes(KnownPod(""), shape.pod) or ())
         return kept
 
     async def _plan(

@@ -17,8 +17,10 @@ from extender.scheduling.objections import BindCall
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json
 from tests.fakes.apiserver import FakeApiServer
+from tests.features.autoscaling.scale_up_world import SMALL
 from tests.features.kueue.kueue_world import CHECK, KueueWorld
 from tests.reports import pod_of, report_of, sample
+from tests.world.kubelet import Kubelet
 
 Story = Callable[[KueueWorld], Coroutine[Any, Any, None]]
 
@@ -82,12 +84,27 @@ def test_each_retry_comes_later(server: FakeApiServer) -> None:
 def test_a_shape_that_no_empty_node_takes_is_rejected(server: FakeApiServer) -> None:
     async def story(world: KueueWorld) -> None:
         world.submit("job", (1, 18))
-        await world.until("job", "Rejected")
+        await world.tick(2)
+        assert world.check("job")["retryCount"] == 1
+        await world.until("job", "Rejected", most=70)
         assert "can ever take a pod of pod set set0" in world.check("job")["message"]
         await world.tick()
         assert world.workload("job")["spec"]["active"] is False
 
     play(server, story)
+
+
+def test_nothing_is_rejected_for_a_report_that_flaps(server: FakeApiServer) -> None:
+    async def story(world: KueueWorld) -> None:
+        world.kubelets["n1"] = Kubelet(report_of(sample("n1", hardware=SMALL), boot_id="boot-2"))
+        world.submit("job", (1, 16))
+        await world.tick(2)
+        assert world.check("job")["retryCount"] == 1
+        world.kubelets["n1"] = Kubelet(report_of(sample("n1"), boot_id="boot-3"))
+        await world.tick(70)
+        assert world.nodes_of("job") == ["n1"]
+
+    play(server, story, "n1")
 
 
 def test_a_shape_that_only_a_busy_node_refuses_is_not_rejected(server: FakeApiServer) -> None:
@@ -138,7 +155,7 @@ def test_nodes_of_other_flavors_do_not_count_when_a_shape_is_impossible(server: 
     async def story(world: KueueWorld) -> None:
         world.server.nodes.patch("n2", {"metadata": {"labels": {"pool": "b"}}})
         world.submit("job", (1, 18))
-        await world.until("job", "Rejected")
+        await world.until("job", "Rejected", most=70)
 
     play(server, story, silent=("n2",))
 
@@ -431,7 +448,7 @@ def test_a_profile_that_could_have_the_flavor_counts_as_an_empty_node(
 
     async def story(world: KueueWorld) -> None:
         world.submit("job", (1, 18))
-        await world.tick(1)
+        await world.tick(2)
         world.paused = True
         world.reserve(world.workload("job"))
         await world.tick(1)
