@@ -64,8 +64,8 @@ from extender.workers.pool import AskedQuestions, QuestionLimits
 
 DISTRIBUTION: Final = "numa-extender"
 _YOUNG: Final = (2_000, 10, 1_000_000)
-"""Thresholds of the collector's three generations: new objects before a collection of the youngest ones, such
-collections before one of the second generation, and of those before a full one. A full one never happens."""
+"""Thresholds of the cycle collector: new objects before a collection of the youngest generation, such collections
+before one of the second generation, and these before a full one. A full one never happens."""
 _SWITCH_SECONDS: Final = 0.001
 _MMAP_THRESHOLD: Final = (-3, 128 << 10)
 _ARENA_MAX: Final = (-8, 1)

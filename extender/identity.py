@@ -65,9 +65,8 @@ class Principal:
 class NotAllowedError(Exception):
     """The request is refused.
 
-    `status`: UNAUTHORIZED if the caller did not authenticate, or its credentials are not valid; FORBIDDEN if it is
-    known and does not have the scope; SERVICE_UNAVAILABLE if its identity cannot be checked now: a retry after a second
-    or two may succeed.
+    `status`: UNAUTHORIZED if the caller has no valid credentials; FORBIDDEN if it is known and lacks the scope;
+    SERVICE_UNAVAILABLE if its identity cannot be checked now: a retry after a second or two may succeed.
     """
 
     def __init__(self, status: HTTPStatus, reason: str, means: Means = Means.NONE) -> None:

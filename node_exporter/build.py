@@ -2,11 +2,11 @@
 
 Rules of the zones
 - They are amounts per NUMA node, for people and for NodeResourceTopology. The replay does not read them.
-- Everything counts once: a memory block by the amounts that the kubelet charged to each node (machine state), not by
-  its size; a device with several NUMA nodes in the zone of that group; a device without topology in no zone.
+- Everything counts once: a memory block by the amounts that the kubelet reserved on each node (machine state), and not
+  by its size; a device of several NUMA nodes in the zone of that group. A device without topology is in no zone.
 - CPUs of init containers are in use (the state file has them, podresources does not). Shared CPUs are free.
-- Managers that are off are shown as consumers of NodeResourceTopology expect: policy none has no allocatable CPU,
-  memory policy None has no memory at all.
+- Managers that are off are shown as consumers of NodeResourceTopology expect: without CPUs that can be allocated under
+  CPU policy none, and without any memory under memory policy None.
 - Zones are sorted by NUMA id, resources by name, so that nothing changes unless an amount does.
 """
 
@@ -176,7 +176,7 @@ def _add_cpus(
     allocatable_cpus: frozenset[int] | None,
     problems: list[report.Problem],
 ) -> None:
-    """CPUs: all logical ones; those that are not reserved; and of these the ones that no container holds."""
+    """CPUs: all logical ones; those that are not reserved; those that are neither reserved nor held by a container."""
     numa_of = {cpu: numa for cpu, _, _, numa, _ in machine.cpus}
     if kubelet is None or kubelet.cpuManagerPolicy != "static":
         allocatable, held = frozenset[int](), frozenset[int]()

@@ -6,8 +6,8 @@ Rules of this file
 - `counted` is set only if it is certain (pkg/kubelet/kubelet_pods.go filterOutInactivePods). A pod that is not listed
   is not active in any version. A listed pod is certainly active from 1.34 on, where List shows active pods only.
 - If an active pod were reported as not counted, its CPUs would seem free. So None is reported in every doubt.
-- podresources decides about the health of devices. One that only the checkpoint contains is published as not healthy,
-  with a problem that names both sources, because a pod must not be given a device without a socket or plugin.
+- podresources decides about the health of devices. A device that only the checkpoint contains is published as not
+  healthy, with a problem that names both sources: its plugin may be gone.
 - Without podresources the checkpoint's RegisteredDevices count as healthy, and NUMA ids are known only for devices that
   have been allocated.
 - Unhealthy devices are in no list, but their NUMA ids count for hints (DEV/topology_hints.go). So a device seen before

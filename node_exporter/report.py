@@ -274,8 +274,8 @@ class ReportedNriPolicy:
 
     `version` is that of this section; a reader that does not know it leaves the section out. `machine` None: the
     plugin's discovery fails here, `problems` of the report say why, and no container is managed. `config` None: not
-    known. Otherwise it is the spec of a TopologyAwarePolicy as it applies to this node, `config_source` names it
-    (`node.NAME`, `group.NAME`, `default`, or a path) and `config_status` is the plugin's last status of it (`Success`,
+    known. Otherwise it is the spec of the TopologyAwarePolicy that applies to this node. `config_source` is its name
+    (`node.NAME`, `group.NAME`, `default`, or a path), and `config_status` the plugin's last status of it (`Success`,
     `Failure`, "" if it has none). `grants` None: not known; they are as the plugin last wrote them.
 
     `policy`: the name in the plugin's state file; of any other policy than this one only the name is reported.

@@ -221,9 +221,9 @@ def _cores(files: _Files, cpu_dirs: list[Path], online: frozenset[int] | None) -
 def _uncore_caches(files: _Files, cores: list[_Core]) -> dict[_Core, int]:
     """The uncore cache of each core that has one, by cadvisor's addCacheInfo.
 
-    Only the first thread of a core is checked. A cache above level 2 is an uncore cache, unless the number of CPUs that
-    share it is the number of cores of the node times the threads of this core: then it is a cache of the node. An
-    unreadable file ends the scan of this node, and the remaining cores have no uncore cache.
+    Only the first thread of a core is checked. A cache above level 2 is an uncore cache. But if it is shared by as many
+    CPUs as the node's cores times the threads of this core, it is a cache of the node. An unreadable file ends the scan
+    of this node, and the remaining cores have no uncore cache.
     """
     found: dict[_Core, int] = {}
     for core in cores:

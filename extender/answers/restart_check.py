@@ -160,7 +160,7 @@ def _changed(config: KubeletConfig, change: HypotheticalNode) -> KubeletConfig:
 
 
 def _safe_first(node: RestartedNode) -> tuple[bool, bool, int, str]:
-    """Nodes on which nothing fails first, then those with the fewest pods to drain; those that do not start last."""
+    """First nodes on which nothing fails, then those with the fewest pods to drain, last those that do not start."""
     return bool(node.config_error), not node.is_known, len(node.drain_first), node.subject.name
 
 

@@ -1,8 +1,8 @@
 """The nodes of the cluster for questions: a copy in another process, updated by sending changes.
 
 Rules of this file
-- A node is sent again only if its class, its own state, its context, or its list of pods is another object than last
-  time: all of these are values that are never changed in place.
+- A node is sent again only if its class, state, context or list of pods is another object than last time. These values
+  are never changed in place.
 - A class is sent once, with its kubelet and its states. A node whose state is the class's own object sends no state.
 - One update is small (`MAX_UPDATE_NODES`), so that the sender can do other work between two of them.
 """

@@ -73,8 +73,8 @@ def _after(before: Sequence[int]) -> list[int]:
 def _may_swap_names(i: int, j: int, before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether *j* can be swapped with *i*, which is later in the ledger, in every order that has *j* before *i*.
 
-    Only a third admission between them can prevent that: one that is certainly before *i* but not before *j*, or
-    certainly after *j* but not after *i*.
+    A third admission between them prevents that if it is certainly before *i* but not before *j*, or certainly after
+    *j* but not after *i*.
     """
     return not before[i] & ~before[j] and not after[j] & ~after[i]
 

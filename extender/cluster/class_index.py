@@ -132,7 +132,7 @@ class NodeView(NamedTuple):
 class FiledNodes:
     """The record of each node, with its class. *look*: what decides a node's class now.
 
-    *awaited_until*: when nodes without a report are no longer `AWAITED` but `UNKNOWN`; None: from the start.
+    *awaited_until*: nodes without a report are `AWAITED` until then, and `UNKNOWN` later; None: from the start.
     """
 
     def __init__(self, look: Callable[[NodeRecord], NodeView], awaited_until: float | None) -> None:

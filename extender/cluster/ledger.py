@@ -5,12 +5,12 @@ Rules of this file
 - Events are in the order in which the kubelet processes them: first those of the pod watch (the API server's order is
   the kubelet's), then the pods that we bound and that the watch has not shown yet.
 - A pod is confirmed only once a report shows resources allocated to it. A listed pod may still be in flight, and a
-  report may be older than the binding: absence proves nothing until the pod has run for `absence_seconds` before the
-  last message of the node.
-- A mirror pod is what its author says, and every author of pods may say it. So it holds room until the reports that
-  follow decide, or until it is gone, and it changes no other pod of the same UID.
-- A pod whose deletion was requested may end at any moment, at first. If reports show it after `ENDING_SECONDS`, it may
-  take as long as its author likes (a grace period can be a year), and counts like a pod that runs.
+  report may be older than the binding. So that a report does not show a pod proves nothing until the pod has run for
+  `absence_seconds` before the last message of the node.
+- Any author of pods can make a pod look like a mirror pod. So it takes room until later reports decide, or until it is
+  gone, and it changes no other pod of the same UID.
+- A pod whose deletion was requested may end at any moment, at first. If reports still show it after `ENDING_SECONDS`,
+  it counts like a pod that runs: its author's grace period can be a year.
 - A UID is admitted at most once, and never returns after it has left: a repeated event changes nothing.
 """
 

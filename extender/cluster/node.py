@@ -6,11 +6,11 @@ Rules of this file
   first reports. The ids of some past boots are kept, so that a late report of one is recognized.
 - A kubelet that starts admits the pods of its first list before its pod sources are ready, and until then its managers
   do not release the resources of ended pods. So a pod can be refused although resources seem to be free.
-- The end of the first list is not visible, so a kubelet counts as starting for some time after its start, and longer
-  while pods that must be in its first list are missing from its reports: the API server may be away. Both times are
-  bounded.
-- A kubelet that does not answer for longer than a restart takes may end at every start, as when it refuses its own
-  state files, and then renews its lease each time. Its node is stale, and gets no pod until a report says otherwise.
+- Nothing shows when the first list has ended. So a kubelet counts as starting for some time, and longer while its
+  reports lack pods that must be in that list, because the API server may be away. Both times are bounded.
+- A kubelet that does not answer for longer than a restart takes may end at each start, for instance because it refuses
+  its state files. It then still renews its lease each time. Its node is stale, and gets no pod until a report says
+  otherwise.
 
 Mirrors: kubelet `kubelet.go` syncLoopIteration (sourcesReady), `cm/{cpumanager,memorymanager}` removeStaleState,
 `cm/devicemanager` UpdateAllocatedDevices; the same from 1.27 on.

@@ -124,7 +124,7 @@ class NodeProjection:
         return partial(_computed_late, self.given, steps)
 
     def finish(self, late: LateProjection) -> None:
-        """Take the result of `work`. Its projection counts if neither pods nor report have changed since then."""
+        """Take the result of `work`. Its projection counts if pods and report are still the same."""
         if self.given is None or late.given.reported is not self.given.reported:
             return
         self.steps = late.steps

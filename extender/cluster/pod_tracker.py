@@ -250,12 +250,12 @@ class PodTracker:
     def _unknown_pods(
         self, observation: Observation, state: ManagerState, now: float, *, watch_is_live: bool
     ) -> tuple[frozenset[str], frozenset[str]]:
-        """Pods of the report that do not exist, and those that may not exist: the watch does not show them.
+        """Pods of the report that the watch does not show: those that do not exist, and those that may not exist.
 
         Both cases are possible at first, because the watch may be late, and a kubelet releases the resources of a pod
-        only when it admits the next one. Later, the pods that the kubelet lists exist. A pod that is alive in the watch
-        and not in the kubelet's list stays uncertain until they agree: a kubelet that has just started lists no pod,
-        and admits the running ones again when its first list comes.
+        only when it admits the next one. Later, the pods that the kubelet lists exist. A pod that runs according to the
+        watch and is not in the kubelet's list stays uncertain until they agree. A kubelet that has just started lists
+        no pod, and admits the running ones again when its first list comes.
         """
         unknown = NO_PODS
         if watch_is_live:
@@ -268,14 +268,14 @@ class PodTracker:
         return vanished or NO_PODS, recent | observation.unlisted - vanished | contradicted or NO_PODS
 
     def _contradicted(self, observation: Observation) -> frozenset[str]:
-        """Pods that the kubelet does not count, although the watch shows them on the node and not finished."""
+        """Pods that the watch shows on the node and not finished, but that the kubelet does not count."""
         return observation.left & self._watched
 
     def _settle_refused(self, uid: str, reason: str, has_restarted: Callable[[float], bool]) -> Iterator[SettledPod]:
         """Settle a pod that the kubelet has refused.
 
-        This is no result for the prediction of its admission if the pod had started, and was refused when its kubelet
-        started again, or if its kubelet has stopped since it was bound: a first list is admitted by other rules.
+        The refusal says nothing about the predicted admission if the pod had started before, or if its kubelet has
+        stopped since the binding: a kubelet that starts admits its first list by other rules.
         """
         admit = self.ledger.find(uid)
         if admit is not None:

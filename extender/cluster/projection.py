@@ -3,8 +3,7 @@
 Rules of this file
 - Pure: the same input always leads to the same projection, whatever the order in which its parts became known.
 - A pod that the report shows in part is in the middle of its admission. What it holds is taken out, and its admission
-  is replayed whole, as the kubelet completes it. What the NRI topology-aware policy has granted it stays: nothing of
-  that is done again.
+  is replayed whole, as the kubelet completes it. Grants of the NRI topology-aware policy stay, and are not made again.
 - A pod that the kubelet refuses according to the replay uses nothing.
 - The order of events is not always known (`admission_order`). A pod may have left before or after another one was
   admitted. A terminating pod, or one that only the report shows, may be gone or not. An init container may have
@@ -50,8 +49,8 @@ class ProjectionInput:
     """The input of a projection, as a value, so that the projection can be computed when it is needed.
 
     `reported`: the state that the last report shows. `now`: seconds of the service's clock. `vanished`: pods of the
-    report that no longer exist; `maybe_gone`: pods of the report that may not. `admitted`: pods in flight for which
-    the report shows all that the kubelet gives, but not all that the NRI policy grants. `contradictory`: the report
+    report that no longer exist; `maybe_gone`: those that may no longer exist. `admitted`: pods in flight for which the
+    report shows all that the kubelet gives, but not all that the NRI policy grants. `contradictory`: the report
     contradicts itself.
     """
 
@@ -322,7 +321,7 @@ class _Projector:
         return tuple(after for state in states for after in self.steps.release(state, uids))
 
     def _distinct(self, states: Iterable[ManagerState]) -> tuple[ManagerState, ...]:
-        """The states without doubles: of those that no later pod and no later event can tell apart, one is kept."""
+        """The states without duplicates: one of those that give the same result for every later pod and event."""
         states = tuple(states)
         if len(states) == 1:
             return states

@@ -36,7 +36,7 @@ from extender.replay.pod import Pod
 SEARCH_STEPS: Final = 250_000
 """Steps (about a microsecond each) in which a projection must find all states. Then it follows only one order."""
 LAST_STEPS: Final = 100_000
-"""Steps after which a projection that follows one order stops, with what it has found."""
+"""Steps after which a projection that follows one order stops, with the states found so far."""
 LOOP_STEPS: Final = 4_000
 """New steps of one projection that the event loop waits for; another thread does what takes longer."""
 LOOP_STEPS_OF_ALL: Final = 20_000

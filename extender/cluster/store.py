@@ -59,7 +59,7 @@ class NodeStore:
     ) -> None:
         """*settled* is called once for each pod whose admission is over.
 
-        *awaited_until*: when nodes without a report are no longer `AWAITED` but `UNKNOWN`; None: from the start.
+        *awaited_until*: nodes without a report are `AWAITED` until then, and `UNKNOWN` later; None: from the start.
         """
         self._max_nodes: Final = max_nodes
         self._timeouts: Final = timeouts or Timeouts()
@@ -366,7 +366,7 @@ class NodeStore:
         self._await_due(tracker, now)
 
     def _trim(self, name: str, now: float) -> None:
-        """Drop what is over of the ledger of a node that does not report, and all of a node that does not exist."""
+        """Drop ended events of a node that does not report, and everything of a node that does not exist."""
         tracker = self._trackers.get(name)
         if tracker is None:
             return

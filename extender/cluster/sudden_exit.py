@@ -10,7 +10,7 @@ Rules of this file
   only grow. One that gets whole CPUs may find too few in its pool, which another exit can change.
 - `can_only_gain` finds most pods that survive any exit without a replay: one container, on a node without groups. Each
   manager then offers at least the hints that it offered before, of the same widths. If their merge was preferred and on
-  one NUMA node, it still is, and what the managers take under it is a question of counts, which have grown.
+  one NUMA node, it still is. What the managers take there depends only on counts, which have grown.
 - `have_room_together` finds most others: one NUMA node has room for all pods in flight, wherever each of them goes. It
   counts, so its cost does not grow with the pods of the node.
 - Only True is an answer of these two functions. Otherwise `survives_sudden_exit` replays the exit of each other pod.

@@ -2,8 +2,8 @@
 
 Rules of this file
 - A class stands for the resource that it names, and every class for `deviceclass.resource.kubernetes.io/CLASS`. Of two
-  classes that name one resource the newer one counts, then the lower name. The other one stands for nothing if
-  kube-scheduler sees it after that one. It sees classes in any order, and here in that of the list.
+  classes that name one resource the newer one counts, then the lower name. The other class then counts for no resource,
+  if kube-scheduler sees it after that one. It sees classes in any order, and here in that of the list.
 - Where a device plugin of the node has the resource, the plugin serves it.
 - A container that lives on has a request of its own. Init containers that end use what later containers have. One more
   request serves their largest excess.

@@ -5,9 +5,9 @@ Rules of this file
   would be granted unintentionally to everyone with a rule for all resources, and such rules are common.
 - A reporter may report one node: the one that the token names (Kubernetes 1.30 and later), else the node of the pod
   that the token names. A token that names neither may report nothing.
-- The event loop never waits for the API server: cached answers are used at once, and calls are made in a few separate
-  threads, because a server that hangs must not block the replay's. Equal concurrent questions are one call, and at most
-  `MAX_WAITING` wait.
+- The event loop never waits for the API server: cached answers are used at once. Calls have a few threads of their own,
+  so that a server that hangs does not block the threads of the replay. Equal concurrent questions are one call, and at
+  most `MAX_WAITING` wait.
 
 RBAC: as `reviews`; and `get` on pods, for reporters on Kubernetes before 1.30.
 """

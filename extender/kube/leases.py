@@ -4,10 +4,10 @@
 long it has seen the lease unchanged. The leader stops leading (`Elector.leads`) `renew_seconds` after its last
 successful renewal *began*, which is before any other candidate may take over.
 
-Clocks may run at different speeds, up to the ratio duration : renew (3 : 2 with the ratios of client-go): the renewal
-began before any other candidate saw it, the leader counts `renew_seconds` from then, and every other candidate counts
-`duration_seconds` from when it saw it. A write that takes time is sent only if it ends within the leadership
-(`leads_for`), so the whole ratio is left for the clocks.
+Clocks may run at different speeds, up to the ratio duration : renew (3 : 2 in client-go). The leader counts
+`renew_seconds` from the begin of its renewal, and every other candidate `duration_seconds` from when it saw the
+renewal, which is later. A write that takes time is sent only if it ends within the leadership (`leads_for`), so the
+whole ratio is left for the clocks.
 
 A silent leader is replaced `duration_seconds` after a standby has seen its last renewal: a standby reads the lease
 every `retry_seconds`, and when the lease ends. Calls to the API server: the leader sends one PUT per `retry_seconds`

@@ -207,9 +207,9 @@ class PodDecoder:
 
 
 def unread_pod(head: Mapping[str, Any], known: PodRecord | None) -> PodRecord | None:
-    """The record of a pod that cannot be read: what it had before, in its present phase; without it, no containers.
+    """The record of a pod that cannot be read: the last known containers, if any, and its present phase.
 
-    None: not even its names and its node can be read.
+    None: its names or its node cannot be read.
     """
     decoded = PodDecoder()(head)
     if decoded is None or known is None:

@@ -2,7 +2,7 @@
 
 This is the one place where exceptions of readers end. An object that cannot be read, for whatever exception, is left
 out, or replaced by what the source says, and nothing happens to the others. It is listed with the reason (at most
-`MAX_KEPT` of them), logged once while it cannot be read, and one line a minute at most.
+`MAX_KEPT` are), and logged once while it cannot be read, in one line a minute at most.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,8 +46,8 @@ class Source(Generic[T]):
 
     `key`: which names in the metadata are the key. `reader`: reads the parts of an object that `decode` needs. `check`:
     called with each value; raises if a consumer could not read it, and returns what is kept until the consumers have
-    the value. `instead`: the value of an object that cannot be read, from its head (see `read_head`) and the value
-    known before; None: it is left out.
+    the value. `instead`: makes the value of an object that cannot be read, from its head (see `read_head`) and its last
+    value; None: such an object is left out.
     """
 
     path: str
@@ -77,8 +77,8 @@ class ReadObject(NamedTuple, Generic[T]):
 class ObjectReader(Generic[T]):
     """Reads the objects of one watch, in the watch's thread. *clock*: monotonic seconds.
 
-    `skipped`: how many objects we do not use, or could not read. `unread`: those that cannot be read, by key; a copy
-    that does not change, which any thread may read. `checked`: what the checks returned. The watch clears it when the
+    `skipped`: how many objects we do not use, or could not read. `unread`: objects that cannot be read, by key; an
+    unchanging copy, which any thread may read. `checked`: what the checks returned. The watch clears it when the
     consumers have the objects.
     """
 
@@ -123,7 +123,7 @@ class ObjectReader(Generic[T]):
         return key
 
     def _instead(self, head: Mapping[str, Any], known: Mapping[str, T], error: Exception) -> tuple[str, T] | None:
-        """What takes the place of an object that cannot be read: what was known of it, if the source does not say."""
+        """The value of an object that cannot be read; by default its last value."""
         name = name_of(head)
         key = self._source.key(name)
         self._note(key, UnreadObject(*map(_shown, (name.path, name.uid, f"{type(error).__name__}: {error}"))))

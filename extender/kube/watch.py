@@ -9,13 +9,13 @@ It never hangs: each silence of a stream is limited by `idle_seconds`, each stre
 also enforce ourselves. A consumer that raises ends the watch for good (`status().broken`), because the two no longer
 agree and only a restart repairs that.
 
-Each object is read by itself, by the source's reader and by those of its consumers (`Source.check`). One that cannot be
-read, for whatever exception, is skipped: what was known of it stays until it is deleted. See `source`.
+Each object is read by itself, by the source's reader and by those of its consumers (`Source.check`). An object that
+cannot be read is skipped, whatever the exception. Its last value stays until it is deleted. See `source`.
 
 Bytes alone are no progress. A watch makes progress with each list, page, event and bookmark that it has applied. It
 also makes progress when the server accepts a stream, unless the last stream ended with bytes that are no event.
 
-A silent stream is not a fault. Bookmarks arrive about once a minute, but API servers send none while their watch cache
+A silent stream is not a fault. Bookmarks arrive about once a minute. But an API server sends none while its watch cache
 has seen no event of the resource, and older etcd versions report no progress in between. The watch is then reopened at
 the same resourceVersion. A server that accepts it (status 200) has the history from that version on and sends what has
 happened since, so an accepted watch confirms as much as a bookmark.

@@ -123,8 +123,8 @@ def is_out_of_steps(verdict: Verdict) -> bool:
 def _choice_can_decide(kubelet: Kubelet, pod: PodRequest, choices: Choices) -> bool:
     """Whether a random choice of devices can change this pod's verdict.
 
-    Only through the hints of a later container that requests the same resource: never in pod scope (one merge, before
-    any allocation), never under policy none (no merge), never for the last container that requests it.
+    They can only through the hints of a later container that requests the same resource. So they cannot in pod scope
+    (one merge, before any allocation), under policy none (no merge), or for the last container that requests it.
     """
     if kubelet.policy is TopologyPolicy.NONE or kubelet.scope is Scope.POD:
         return False

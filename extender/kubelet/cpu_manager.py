@@ -74,9 +74,8 @@ def generate_hints(
 ) -> Hints:
     """Every set of NUMA nodes that holds *count* CPUs, available or reusable.
 
-    A mask is preferred if it is as narrow as the narrowest one that the machine could use, reserved and busy CPUs
-    included; with align-by-socket, if it spans no more sockets than that width needs. Reusable CPUs must be inside
-    the mask.
+    A mask is preferred if no narrower one has enough CPUs, whether free, reserved or busy. With align-by-socket it is
+    preferred if it spans no more sockets than the narrowest width needs. Reusable CPUs must be inside the mask.
 
     Source: policy_static.go, generateCPUTopologyHints.
     """

@@ -1,7 +1,7 @@
 """The errors of this package, in one place.
 
 An admission makes verdicts of `KubeletPanicError`, `DistributionHangError`, `NotEnoughCPUsError` and `BudgetError`. All
-others say that what was passed describes no machine, or no kubelet that starts.
+others say that the input is no possible machine, or that its kubelet does not start.
 """
 
 from typing import Final

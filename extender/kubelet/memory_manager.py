@@ -129,7 +129,7 @@ def _amounts(node: NUMANodeMemory, memory_type: str) -> MemoryAmounts:
 
 
 def _open_masks(space: Universe, nodes: tuple[NUMANodeMemory, ...]) -> int:
-    """The masks that groups allow: a node outside any group; several nodes of which none is in use; a group.
+    """The masks that groups allow: a NUMA node outside all groups; several NUMA nodes that are not in use; a group.
 
     A group is allowed only while no node of it is in use by another group.
     """

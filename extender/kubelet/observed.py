@@ -3,7 +3,7 @@
 Rules of this file
 - The state of a kubelet that runs may have everything that a kubelet of 1.27 to 1.37 writes of itself while it runs.
   Each of these has its reason where it is passed over.
-- A kubelet that starts (`at_start`) refuses some of what kubelets write. Those kubelets then do not start again.
+- A kubelet that starts (`at_start`) refuses some states that kubelets write. Those kubelets then do not start again.
 - A kubelet goes on from whatever it holds. A state that names what the machine does not have cannot be replayed, since
   that kubelet sees another machine than the report has (`UnknownPartError`). Any other contradiction can.
 
@@ -210,9 +210,9 @@ def _refuse_numa_nodes(state: MemoryState, ids: tuple[int, ...]) -> None:
 def _check_memory_at_start(kubelet: Kubelet, state: MemoryState, blocks: list[Block], field: str) -> None:
     """Amounts of each NUMA node are those of the configuration. Bytes reserved on all are the sizes of all blocks.
 
-    Per group the latter need not hold: another provider's affinity can pin a block to one node of a group. While a
-    kubelet runs, it need not hold at all. A pod that is admitted again charges its init containers only with what they
-    do not reuse, and writes them blocks of whole size (Allocate, after AddContainer has released them). Until 1.31
+    Reserved bytes can differ per group: another provider's affinity can pin a block to one node of a group. While a
+    kubelet runs, the sums can differ too. A pod that is admitted again gets blocks of whole size for its init
+    containers, but only what they do not reuse is reserved (Allocate, after AddContainer has released them). Until 1.31
     groups could overlap, and a release then loses bytes for good.
     """
     reserved, sizes = dict[str, int](), dict[str, int]()

@@ -5,9 +5,9 @@ Rules of this file
   managers release nothing, not even what a refused pod holds.
 - A container that runs keeps its devices without an allocation. No device plugin has registered yet, so every other
   allocation of devices fails.
-- Then it releases what pods that are gone had. It walks Go maps, whose order is random. The order matters for memory
-  only, and only where blocks are on different groups of NUMA nodes that overlap, which kubelets up to 1.31 allow: what
-  one block returns is then missing for another.
+- Then it releases what pods that are gone had. It walks Go maps, whose order is random. The order matters only for
+  memory blocks on groups of NUMA nodes that overlap, which kubelets up to 1.31 allow: what one block returns is then
+  missing for another.
 
 Mirrors: kubelet `kubelet.go` HandlePodAdditions, `cm/{cpumanager,memorymanager}` restoreState and validateState,
 `cm/devicemanager/manager.go` devicesToAllocate, `cm/memorymanager/memory_manager.go` (removeStaleState),

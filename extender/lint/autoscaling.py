@@ -1,4 +1,4 @@
-"""Autoscalers in the cluster: neither calls scheduler extenders, so neither knows which nodes refuse a pod.
+"""Autoscalers in the cluster. They do not call scheduler extenders, so they do not know which nodes refuse a pod.
 
 Source: docs/autoscaling.md.
 """

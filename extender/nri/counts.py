@@ -96,7 +96,7 @@ class NriCounts:
 def refusal_by_pools(
     counts: NriCounts, pod: NriPod, containers: Sequence[UnplacedContainer]
 ) -> tuple[NriReason, str] | None:
-    """The reason for which *pod* would not run, and the container that would be refused; None: nothing is proven."""
+    """Why *pod* would not run, and the container that would be refused; None: nothing is proven."""
     budget = Budget(_STEPS)
     room, memory, at_root = counts.room(), counts.root.available_memory_bytes, counts.root.available_millicpu + 1
     for container in in_order(containers):

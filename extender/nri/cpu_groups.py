@@ -39,7 +39,7 @@ def discover_clusters(machine: NriMachine) -> tuple[CPUGroup, ...]:
 
 
 def discover_cache_groups(machine: NriMachine) -> tuple[CPUGroup, ...]:
-    """CPUs that share a cache which neither one core nor a whole die or package shares; in the plugin's order."""
+    """CPUs that share a cache of more than one core and less than a die or package; in the plugin's order."""
     level = _grouping_level(machine)
     if level is None:
         return ()

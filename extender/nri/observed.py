@@ -1,8 +1,8 @@
 """Computes the node that the grants in a plugin's state file make up.
 
-The plugin's state file does not have everything that the plugin knows. Two things are missing, and change no verdict in
-the recordings (`tests/scheduling/test_nri_nodes.py`): which of two requests for memory of the same size and priority
-is older, and memory zones that a refused creation has left behind empty.
+The plugin's state file does not have everything that the plugin knows. Two things are missing: which of two requests
+for memory of the same size and priority is older, and empty memory zones that a refused creation has left. They change
+no verdict in the recordings (`tests/scheduling/test_nri_nodes.py`).
 
 Mirrors: `policy/cache.go` (cachedGrant), `policy/resources.go` (Reserve).
 """

@@ -160,8 +160,8 @@ def reconfigurations(
 def _restore(node: Node, rejected: _Course, budget: Budget) -> tuple[list[tuple[Node, NriOutcome, bool]], bool]:
     """The answers after the plugin has returned from *rejected* to the old configuration, and whether these are all.
 
-    If the plugin cannot restore it either, it keeps the old grants, but the memory of those that it failed to place
-    again is no longer booked.
+    If the plugin cannot apply the old configuration either, it keeps the old grants. But it no longer books the memory
+    of grants that it could not place again.
     """
     refusal, old = rejected.refusal, node.books.copy(budget)
     old.memory = rejected.books.memory
@@ -231,8 +231,8 @@ def _apply(old: Books, updates: Updates, setup: Setup, budget: Budget | None) ->
 def _is_same_in_any_order(course: _Course) -> bool:
     """Whether all grants were carried over, and none of them affected another one.
 
-    A grant only reduces what is free. So nothing can fail in another order if no pool with a grant is overbooked at the
-    end; and no memory moves in another order if none moved in this one.
+    A grant only reduces what is free. So if no pool with a grant is overbooked at the end, no order fails; and if no
+    memory moved in this order, none moves in another one.
     """
     if course.is_over or course.has_moved:
         return False

@@ -4,8 +4,8 @@ Rules of this file
 - Unlike those of `metrics`, labels have names of nodes. So the families have a route of their own, and the number of
   nodes is limited by a setting: each node has about 20 series.
 - Everything is computed from counts, without a replay. To learn what one pod can get on a node, ask what-if.
-- Nothing is kept between two scrapes. A node without a usable report of its own has no series, and a CPU manager
-  that allocates no exclusive CPUs has none about CPUs.
+- Nothing is kept between two scrapes. A node without a usable report has no series. If its CPU manager allocates no
+  exclusive CPUs, it has none about CPUs.
 """
 
 from typing import Final

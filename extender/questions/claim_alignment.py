@@ -34,7 +34,8 @@ from extender.scheduling.scoring import MAX_SCORE
 Places = Sequence[Mapping[str, Spread]]
 """Where the kubelet would place each container, by name, in each possible outcome. Empty: not known."""
 Needs = frozenset[int]
-"""The NUMA nodes on each of which a claimed device would be beside the rest of a container, for each that uses it."""
+"""For each container that uses a claimed device: the NUMA nodes on which it would be beside the container's other
+resources."""
 _ANYWHERE = -1
 
 

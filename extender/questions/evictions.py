@@ -1,10 +1,10 @@
 """Which pods to evict so that room opens on a node, and where they would go. Shared by make-room and defragment.
 
 Rules of this file
-- A pod is evicted only if its controller makes a new one that may run elsewhere, its priority is not higher than
-  allowed, no annotation forbids it, it is in no group whose pods run together, every rule for its placement is
-  replayed here, and its disruption budgets allow it, as the eviction API counts them: it evicts no pod that two of them
-  cover. A pod of which nothing but its resources is known may be evicted, and the answer says so.
+- A pod is evicted only if its controller makes a new one that may run elsewhere, its priority is low enough, no
+  annotation forbids it, it is in no group, and all rules for its placement are replayed here. Its disruption budgets
+  must allow it; the eviction API evicts no pod that two budgets cover. A pod of which nothing but its resources is
+  known may be evicted, and the answer says so.
 - Pods move one after another, and each one's replacement has a place at that time. Nodes that still have to lose a pod,
   and the node with the room, are cordoned meanwhile. So if a pod of another node must make place for one of these pods,
   it moves first.

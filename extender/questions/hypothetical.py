@@ -209,7 +209,7 @@ def _check_gates(config: KubeletConfig, running: KubeletConfig | None, path: str
 
 
 def faulty_gate(running: KubeletConfig | None, config: KubeletConfig) -> tuple[str, str] | None:
-    """The first feature gate with which no kubelet starts, and why; None: there is none.
+    """The first feature gate with which the kubelet does not start, and why; None: there is none.
 
     A gate with which the kubelet runs now is no fault, whatever is known of its version. *running*: None if none runs.
     Raises UnknownVersionError.

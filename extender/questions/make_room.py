@@ -81,7 +81,7 @@ class MakeRoom:
                 yield found
 
     def place(self, subject: Subject) -> OpenedPlace | None:
-        """The pod's place on a node as it is; None if it is not aligned there for certain, or not offered."""
+        """The pod's place on a node as it is now; None: it may not be aligned there, or the node is not offered."""
         place = place_of(subject, self._shape, self._workload)
         if place is None or place.alignment is None or place.alignment.alignment is not Alignment.ALIGNED:
             return None

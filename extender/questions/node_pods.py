@@ -3,9 +3,9 @@
 It also makes the node without some of these pods, or with one more pod in a place that it is certain to get.
 
 Rules of this file
-- Where pods are watched, a pod is what its API object says. Where they are not, or the object cannot be read, a pod
-  that holds something is rebuilt: it requests what it holds, its priority is 0, and its owner is not known.
-- A pod that is rebuilt has no ordinary init containers, because nothing shows which containers are init containers.
+- Where pods are watched, a pod is what its API object says. Where they are not, or an object cannot be read, a pod is
+  made up from what it holds: it requests that, its priority is 0, and its owner is not known.
+- Such a pod has no ordinary init containers, because nothing shows which containers are init containers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,8 +44,8 @@ class NodePod:
     """One pod of a node. `workload.pod.uid` is the kubelet's UID of the pod.
 
     `owner`: the kind of its controller, empty if it has none or it is not known. `is_static`: the kubelet made it, and
-    it cannot be evicted. `forbids_eviction`: an annotation says so. `group`: the pods that it works together with; None
-    if it is in no group, or is not watched. `is_rebuilt`: see the rules of this file.
+    it cannot be evicted. `forbids_eviction`: an annotation says so. `group`: its group of pods; None: it is in none, or
+    it is not watched. `is_rebuilt`: see the rules of this file.
     """
 
     workload: PodWorkload

@@ -1,8 +1,8 @@
 """Restart-check: what happens to the pods of a node when its kubelet restarts, is upgraded, or gets other settings.
 
 Rules of this file
-- The pods are admitted again in the order of the kubelet: static pods, then older pods first. Where that order is not
-  known and pods are allocated anew, several orders are tried, and a pod that fails in some of them "may fail".
+- The pods are admitted again in the order of the kubelet: static pods, then older pods first. If that order is not
+  known, and pods are allocated again, several orders are tried. A pod that fails in some of them "may fail".
 - A node that can be in several states is replayed in each of them. A pod that fails in some of them "may fail".
 - If a state file is refused, the kubelet does not start. The results then assume that the file was deleted while the
   pods ran.

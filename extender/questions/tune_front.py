@@ -1,9 +1,9 @@
 """Which configurations of tune no other one surpasses.
 
 Rules of this file
-- A configuration surpasses another one under three conditions: it is better in pods admitted, pods aligned or CPUs
-  stranded, by more than orders differ by chance; on average it is worse in none of these; and it guarantees no less. If
-  two do not differ, the one with fewer changes surpasses the other. What no other one surpasses is on the Pareto front.
+- A configuration surpasses another one if it is better in pods admitted, pods aligned or CPUs stranded by more than
+  random orders differ, is on average worse in none of these, and guarantees at least as much. If two do not differ, the
+  one with fewer changes surpasses the other. What no other one surpasses is on the Pareto front.
 - Trials of two configurations are compared order by order, because every configuration gets the same orders.
 """
 
@@ -71,8 +71,8 @@ class Measures(NamedTuple):
 class Guarantee(NamedTuple):
     """What a node's kubelet guarantees its pods. Larger is more.
 
-    `policy`: 2: no container, or pod, is on several NUMA nodes; 1: only those that do not fit on one are; 0: nothing.
-    `is_for_pods`: containers of a pod are together. `has_memory`: memory is counted too.
+    `policy` 2: no container, or pod, is on several NUMA nodes. 1: only one that does not fit on one NUMA node is. 0:
+    any may be. `is_for_pods`: containers of a pod are together. `has_memory`: memory is counted too.
     """
 
     policy: int
@@ -133,7 +133,7 @@ def _surpasses(one: Tuned, other: Tuned) -> bool:
 
 
 def _difference(one: Tuned, other: Tuned, measure: str) -> int:
-    """1: *one* is better in this measure by more than one order can differ; -1: worse on average; 0: neither."""
+    """1: *one* is better in this measure by more than chance. -1: it is worse on average. 0: neither."""
     pairs = zip(one.trials, other.trials, strict=True)
     found = [getattr(a.measures, measure) - getattr(b.measures, measure) for a, b in pairs]
     gain = fmean(found) if measure != "stranded_cpus" else -fmean(found)

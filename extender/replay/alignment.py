@@ -69,7 +69,7 @@ class PodAlignment:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One resource that counts: all NUMA nodes that it is on, and the NUMA nodes that each have all of it."""
+    """One resource that counts: all NUMA nodes that it is on, and those of them that have all of it."""
 
     on: int
     whole_on: int

@@ -8,8 +8,8 @@ The definition:
 - `single-numa-node`: one NUMA node has everything that the container gets. `same-socket`: one socket has it. With scope
   `pod` it is the same NUMA node, or socket, for all containers. A device that belongs to several NUMA nodes is local to
   each. A NUMA node without CPUs is on no socket.
-- Where the NRI topology-aware policy runs, the exclusive CPUs that it grants count as well, and the memory that it pins
-  with them. It and the kubelet both set the container's CPUs, so both placements together have to meet the demand.
+- The exclusive CPUs that the NRI topology-aware policy grants count as well, and the memory that it pins with them. It
+  and the kubelet both set the container's CPUs, so both placements together have to meet the demand.
 - Named resources: only these of a container have to be together. Named memory has to be pinned.
 - A container with keys of its own is checked alone, by these keys.
 - `no-remote-memory`: the memory of each container with exclusive CPUs is pinned, to all NUMA nodes of these CPUs and to
@@ -186,8 +186,8 @@ class _Needs(NamedTuple):
 class _CheckedPart(NamedTuple):
     """A container for which something is to be checked; `name` None: what the pod has for several containers.
 
-    `covered`: what it holds of the resources that must be together; `held`: all that it holds. `together`: whether it
-    is checked with the others in scope `pod`.
+    `held`: all that it holds; `covered`: its part that must be together. `together`: whether it is checked with the
+    others in scope `pod`.
     """
 
     name: str | None

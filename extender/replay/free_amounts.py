@@ -96,8 +96,8 @@ Kinds = tuple[tuple[int, int], ...]
 class DeviceInventory(NamedTuple):
     """The devices of one resource, held or not.
 
-    `kinds`: how many of each kind. `healthy`: how many of each kind are healthy. `largest`: the most that touch one of
-    the NUMA nodes over which hints are enumerated; as many as wanted where there is only one such node.
+    `kinds`: how many of each kind. `healthy`: how many of each kind are healthy. `largest`: the most devices that are
+    local to one of the NUMA nodes of hints; as many as wanted if there is only one such node.
     """
 
     resource: str

@@ -12,8 +12,8 @@ Rules of this file
 - This service learns of a pod's end some time after it. If the end of any single other pod would make the kubelet
   refuse this one, the pod is deferred for up to `defer_seconds`, and filter offers it other nodes. Just after an outage
   of the API server such ends are many, and the pod is deferred until kubelets have reported them.
-- A pod waits within the call, up to `wait_seconds`, where an objector expects that the reason passes soon, and while
-  the API server is away: each failed call costs the pod kube-scheduler's back-off. To send a binding again is safe,
+- The call waits, up to `wait_seconds`, where an objector expects that its reason passes soon, and while the API server
+  is away, because after a failed call the pod waits for kube-scheduler's back-off. To send a binding again is safe,
   because it names the pod's UID, and a pod gets one node only. Few calls wait at a time.
 - The outcome for the node's pods in flight and this pod can take long to compute (`late_projections`). The call waits
   for it, up to `judge_seconds` before and after the room is reserved; then the pod is refused for now.

@@ -23,7 +23,7 @@ class BindFailure(StrEnum):
     """Why a pod was not bound. The values are the labels of `numa_extender_binds_total`."""
 
     FAILED = "failed"
-    """The API server did not do it, and its answer does not exclude that it still will."""
+    """The API server has not bound the pod, but may still do so."""
     AWAY = "away"
     """No API server answered, or one that has just started. Nothing was done."""
     CONFLICT = "conflict"

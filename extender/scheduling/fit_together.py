@@ -35,7 +35,7 @@ States = tuple[ManagerState, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A node. `left_milli`: what its totals leave, without what is held; None if that is not known."""
+    """A node. `left_milli`: what is left of the node's totals beside held places; None: not known."""
 
     name: str
     node_class: NodeClass

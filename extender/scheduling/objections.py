@@ -45,8 +45,8 @@ class Filtered:
 
     `resolvable` has the refusals that preemption may resolve, if they are told apart; the others are in `refused`.
     `error`: an error to reply with, so that kube-scheduler tries the pod again after its back-off; empty: none.
-    `instead`: the judgement in place of the kubelet's, by name of each node that an objector refused. `place`: the one
-    node that the pod is offered, where the others are left out without a reason; "" if there is none.
+    `instead`: the judgement in place of the kubelet's, by name of each node that an objector refused. `place`: the only
+    node that the pod is offered; the others are left out without a reason. "": there is no such node.
     """
 
     feasible: Sequence[str]
@@ -174,8 +174,8 @@ class Objector:
     """A feature that may object. The methods of this class object to nothing.
 
     `grounds`: what the feature can object for at the moment, such as pods or nodes. Filter does not ask while it is
-    empty; None: filter always asks. `is_for_refused`: filter asks only if no node is feasible.
-    `simulate`: the answer to a call after which no pod is bound and of which nothing may be left; None: no such call.
+    empty; None: filter always asks. `is_for_refused`: filter asks only if no node is feasible. `simulate`: answers a
+    call that only simulates, so that nothing of it is recorded; None: it is a real call.
     """
 
     grounds: Sized | None = None

@@ -139,9 +139,10 @@ class Alike(NamedTuple):
 
 
 def alike(table: FreeTable, shape: PodShape, places: Int64s) -> Iterator[Alike]:
-    """Sets of nodes with equal keys for the pod. Nodes without a key are in none.
+    """Sets of nodes with equal keys for the pod.
 
-    Nor are those of small groups, and those beyond `MAX_MERGES`: they are judged one by one, off the event loop.
+    Nodes without a key, those of small groups, and those beyond `MAX_MERGES` are in no set: they are judged one by one,
+    off the event loop.
     """
     left = MAX_MERGES
     for group, which, rows in table.by_group(places):

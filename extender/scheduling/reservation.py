@@ -4,8 +4,8 @@ The steps are those of kube-scheduler's Reserve plugins: reserve, then one exit:
 
 Rules of this file
 - The room is reserved before the binding is sent, and released only if the pod is certain not to be on the node.
-- Every reservation ends in exactly one exit. A call that ends without one (it was cancelled, or failed) rolls back if
-  the binding was not sent, and leaves the pod in doubt if it was.
+- Every reservation ends in exactly one exit. If a call ends without a result (it was cancelled, or failed), it rolls
+  back if the binding was not sent, and leaves the pod in doubt if it was sent.
 - An earlier binding of the pod to the node can be in doubt already. Its room is then in place, and stays until an
   answer of the API server settles both.
 """

@@ -3,8 +3,8 @@
 Rules of this file
 - A connection has a place from `accept` until it is closed. It is unfinished until the head of its first request is
   complete, then busy during a request and idle between requests.
-- A new connection is always accepted. At the limit another one is closed: an unfinished one; if there is none, an idle
-  one; and last an idle one that is kept (with a client certificate, or on loopback).
+- A new connection is always accepted. At the limit another connection is closed: an unfinished one, else an idle one,
+  else an idle one that is kept (with a client certificate, or on loopback).
 - Within such a group the oldest connection of the address with most connections is closed, so that an address that
   opens many closes its own.
 - A busy connection is never closed to make room. Its own deadlines end it.

@@ -64,7 +64,7 @@ _NEEDED_BY: Final[Mapping[str, Sequence[str]]] = _GATES["needed_by"]
 
 
 def start_fault(gate: str, minor: int, gates: Mapping[str, bool]) -> str | None:
-    """The error with which a kubelet does not start because of one of its *gates*; None: none is known."""
+    """The error with which a kubelet with these *gates* does not start; None: it starts, as far as is known."""
     is_on = gates[gate]
     if minor >= _LOCKED_SINCE and _LOCKED.get(gate, is_on) is not is_on:
         return f"cannot set feature gate {gate} to {str(is_on).lower()}, feature is locked to {str(not is_on).lower()}"

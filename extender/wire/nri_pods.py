@@ -53,7 +53,7 @@ KEPT: Final = AnnotationBudget(text_bytes=16 << 10, values=1000)
 _STEPS_A_BYTE: Final = 4
 """Steps of a replay's budget. Longer annotations are so parsed off the event loop, where only short replays run."""
 _BYTES_A_VALUE: Final = 8
-"""For a text that is not YAML, this many bytes count as one value: it is not known how far it was read."""
+"""In a text that is not YAML this many bytes count as one value, because it is not known how far it was read."""
 
 
 def metadata_of(labels: object, annotations: object, budget: AnnotationBudget = KEPT) -> Metadata:

@@ -114,7 +114,7 @@ def unknown_keys(texts: object) -> list[str]:
 
 
 def _parts(key: object) -> tuple[str, str] | None:
-    """The key without the name of a container, and that name, "" for a key of the pod; None: it is not one of ours."""
+    """The key without the name of a container, and that name ("": of the pod); None: it is not one of our keys."""
     if not isinstance(key, str) or not key.startswith(PREFIX):
         return None
     base, dot, container = key.removeprefix(PREFIX).partition(".")
@@ -271,7 +271,7 @@ def _pod_level(
 ) -> tuple[dict[str, int] | None, dict[str, int] | None]:
     """Pod-level requests and limits. Requests default to what containers request together, then to the limits.
 
-    None if the spec has no `resources`, empty if it has one without amounts: older kubelets treat them differently.
+    None: the spec has no `resources`. Empty: it has no amounts, which older kubelets treat differently.
     """
     resources = spec.get("resources")
     if resources is None:

@@ -4,9 +4,9 @@ Rules of this file
 - A report with a value that none of its kind can have is refused as a whole (`WireError`), so that the last good one
   stays. What its state files hold is never a reason to refuse it (`state_files`).
 - A report with missing parts is accepted, and nothing is guessed. Without a machine, a kubelet configuration or a known
-  kubelet version no verdict is possible (`kubelet` None). A manager whose state file is missing, or was written under a
-  policy other than the configured one, is `hidden`: only pods that need nothing from it get a verdict. Each gap is
-  listed in `problems`.
+  kubelet version no verdict is possible (`kubelet` None). A manager is `hidden` if its state file is missing, or was
+  written under another policy than the configured one: then only pods that need nothing from it get a verdict. Each gap
+  is listed in `problems`.
 - A report larger than that of any real node is read as far as possible. The node is then unknown, and `problems` says
   what was too large.
 - A version that is missing in the report is taken from the Node object, which the kubelet itself writes.

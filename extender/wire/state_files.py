@@ -5,8 +5,8 @@ Rules of this file
   it: from `data` (`node_exporter.checkpoints`).
 - Checksums of older documents are not checked here: the exporter has checked them.
 - A document of policy none, or one that the kubelet never initialised, has no state: None.
-- A manager whose state file is missing, or was written under a policy other than the configured one, is hidden, and so
-  is one whose state names what the machine does not have.
+- A manager is hidden if its state file is missing, was written under another policy than the configured one, or names
+  what the machine does not have.
 - Any other contradiction leaves the state as it is, in doubt: the kubelet goes on from it, unless it was killed while
   it wrote. Nothing is guessed: each gap and each contradiction is a problem of the report.
 """
@@ -340,7 +340,7 @@ def _memory_state(
 def _readable(
     document: JsonObject | None, policy: str, manager: Provider, field: str, observed: ObservedState, *, needed: bool
 ) -> JsonObject | None:
-    """The content of the document. None if it has no state; if it should have one, the manager is hidden."""
+    """The content of the document. None: there is no state. If there should be one, the manager is hidden."""
     if document is None:
         if needed:
             observed.hide(manager, field, "missing")

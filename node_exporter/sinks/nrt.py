@@ -89,7 +89,7 @@ def _carried(report: NodeReport, most: int) -> dict[str, str]:
 
 
 def _spared(report: NodeReport) -> NodeReport:
-    """The report without what the replay does not read."""
+    """A shorter report: only what the replay reads."""
     pods = None if report.pods is None else tuple(replace(pod, containers=()) for pod in report.pods)
     checkpoint = report.state.kubelet_internal_checkpoint
     data = checkpoint.get("Data") if checkpoint else None

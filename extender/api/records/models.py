@@ -126,7 +126,7 @@ class DisagreementView(_PodView):
 
 
 class BehaviourView(ReplyBody):
-    """A kubelet that behaves as if it had a rule that its minor lacks, or lacked a rule that its minor has."""
+    """A kubelet that behaves as if one rule were not that of its minor version."""
 
     node_name: str
     rule: Annotated[str, about("The rule, as in `NUMA_EXTENDER_KUBELET_SWITCHES`.")]

@@ -48,7 +48,7 @@ class ClusterAutoscaler(Autoscaler):
         return (request_of(record),)
 
     def ask(self, record: Record, pods: Mapping[ObjectName, Json]) -> None:
-        """Mark the pods, and create the ProvisioningRequest."""
+        """Annotate the pods, and create the ProvisioningRequest."""
         for pod, manifest in pods.items():
             if consumed_by(manifest) != record.name:
                 self.objects.annotate(pod, consuming(record))
@@ -56,7 +56,7 @@ class ClusterAutoscaler(Autoscaler):
         unless(409, self.objects.client, "POST", path, request_of(record))
 
     def withdraw(self, record: Record, pods: Mapping[ObjectName, Json]) -> None:
-        """Delete the ProvisioningRequest, and the marks after it."""
+        """Delete the ProvisioningRequest, then the annotations of the pods."""
         path = path_of(_API, "provisioningrequests", namespace=record.namespace, name=record.name)
         unless(404, self.objects.client, "DELETE", path)
         for pod, manifest in pods.items():

@@ -4,8 +4,8 @@ Rules of this file
 - Only the leader acts, one step after the other. Each step begins with the objects in the API server, and each action
   may be repeated. So a process that ends between two actions leaves nothing behind that the next one does not see.
 - Order of a request: PodTemplate with the record, then what the autoscaler needs. The order of its end is the reverse.
-- A request ends when its pods are placed or gone, or after `REQUEST_SECONDS`. One whose pods were not placed in that
-  time stays as a record for `REST_SECONDS`, during which nothing is asked for these pods.
+- A request ends when its pods are placed or gone, or after `REQUEST_SECONDS`. If its pods were not placed in that time,
+  the record stays for `REST_SECONDS`, and nothing is requested for these pods until then.
 - A placed pod gets the annotation of the autoscaler's guard, unless it has one of its own. It stays as long as the
   nodes that refused the pod would refuse it again. Only values that the record names are removed.
 - Limits: `autoscaling_max_requests` at a time, `PER_NAMESPACE` of them in a namespace, and nodes an hour.
@@ -269,8 +269,8 @@ class Controller(LeaderTask):
     def _record(self, asked: PodsThatWait, rooms: Mapping[NodePool, Room]) -> Record | None:
         """The request for these pods; None: no pool's empty node takes one.
 
-        Of several pools those count whose nodes take the most of these pods, so that the number of nodes is right
-        whichever of them the autoscaler chooses.
+        Of several pools the request names those whose nodes take the most of these pods. So the number of nodes is
+        right, whichever pool the autoscaler chooses.
         """
         wanted = len(asked.pods)
         most = max((min(room.copies, wanted) for room in rooms.values()), default=0)

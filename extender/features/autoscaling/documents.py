@@ -1,8 +1,8 @@
 """The record of a request for nodes, in a PodTemplate, which Cluster Autoscaler reads as well.
 
-Autoscalers know totals only. They believe that the pod fits on the nodes that refused it, and that more pods fit on a
-new node than its NUMA nodes allow. So the template differs from the pod in three ways: it excludes the nodes that
-refused the pod, it names the pools whose empty node takes it, and one template pod stands for one new node.
+Autoscalers know totals only. By totals, the pod fits on the nodes that refused it, and more pods fit on a new node than
+its NUMA nodes allow. So the template differs from the pod in three ways: it excludes the nodes that refused the pod, it
+names the pools whose empty node takes it, and one template pod stands for one new node.
 
 Rules of this file
 - The PodTemplate is the record. It is created first and deleted last, and an annotation of it has all that the

@@ -3,8 +3,8 @@
 Rules of this file
 - A NodeClaim is what Karpenter itself would create for the NodePool, with the instance types whose empty node takes the
   pods. It is created once. If Karpenter deletes it, since there is no capacity, the request ends by its time.
-- Karpenter checks limits only for NodeClaims of its own, so they are checked here: what it counts for the NodePool, the
-  requests that have not ended, and the new nodes must be within. A limit that cannot be checked counts as reached.
+- Karpenter checks limits only for NodeClaims of its own. So they are checked here: the sum of what it counts for the
+  NodePool, of open requests, and of the new nodes. A limit that cannot be checked counts as reached.
 - A node without pods may be deleted seconds after it is ready. So NodeClaims, and by them nodes, have the annotation of
   the guard until the request ends. It ends on both: Karpenter copies annotations to a node when that is registered, and
   never again, and reads those of the node from then on.

@@ -4,12 +4,12 @@ Cluster Autoscaler simulates with a template of the node that a pool would get. 
 `template-node-for-POOL-NUMBER`, and newer versions also give it the label `TEMPLATE`.
 
 Rules of this file
-- A filter call with such a node is a simulation: no pod is bound after it, so it leaves nothing behind.
+- A filter call with such a node is a simulation. No pod is bound after it, so nothing of it is recorded.
 - A node that the API server has, or that has reported, is no template node, whatever its name and its labels are.
 - A template node is judged as the empty nodes of the pools that its labels name (`pools`), all of which have to admit
   the pod. Of other pools a profile counts whose labels the template node has.
 - A template node without any of these, or of which the call has only the name, is judged as a node that has not
-  reported. So are nodes of the call that exist, on their present state: no feature objects to them.
+  reported. Nodes of the call that exist are judged on their present state, and no feature objects to them.
 - A call with more than `MAX_POOLS` kinds of template nodes, or that takes longer than `filter_seconds`, is an error.
 
 Sources: cluster-autoscaler, July 2026; kubernetes/autoscaler#9786.

@@ -3,7 +3,7 @@
 Rules of this file
 - A claim that does not exist yet asks for what its template says.
 - Extended resources for which a class stands get one more claim, the last one, where no device plugin serves them.
-- Nothing is known of a pod one of whose claims neither exists nor has a template, or cannot be read, or whose claims
+- Nothing is known of a pod if one of its claims cannot be read, or has no template and does not exist, or if its claims
   ask for too much (`MAX_ASKED`).
 """
 

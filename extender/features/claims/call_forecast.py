@@ -77,9 +77,9 @@ class SearchLimits(NamedTuple):
 class NodeJudge(NamedTuple, Generic[T, R]):
     """What is asked about nodes. `about`: its name; its results are kept by it, and the node's class.
 
-    `of_devices`: says something of the node at a position with these devices. `merge`: one result from what it said of
-    each possible allocation in each case of what is in flight, the likeliest case first. A case in which kube-scheduler
-    allocates nothing there has none.
+    `of_devices`: says something of the node at a position with these devices. `merge`: makes one result of those of
+    each possible allocation, for each case of what is in flight, the likeliest case first. A case in which
+    kube-scheduler allocates nothing there has none.
     """
 
     about: str
@@ -116,7 +116,7 @@ class Other(NamedTuple):
     devices: Case = ()
 
     def cases_on(self, node_name: str) -> Sequence[Case] | None:
-        """What it may hold on a node, without the case that it holds nothing; None: not known."""
+        """What it may hold on a node, if it holds something; None: not known."""
         if node_name not in self.nodes:
             return ()
         if self.call is None:

@@ -21,7 +21,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 LOG: Final = logging.getLogger(__name__)
 ROOTS_SECONDS: Final = 2.0
 ANY_VERSION: Final = "1.36"
-"""Of which the rules do not matter, because nothing is predicted."""
+"""Any version: nothing is predicted, so its rules do not matter."""
 NEEDED: Final = frozenset(("slices", "claims", "classes"))
 """What must be listed before anything is predicted."""
 

@@ -24,7 +24,7 @@ from extender.wire.errors import WireError
 T = TypeVar("T")
 MAX_NUMA: Final = 1024
 MAX_ASKED: Final = 16 << 10
-"""Characters of what a claim asks for, and of what those of a pod ask for together. The API server takes a megabyte, of
+"""The most characters of the requests of one claim, and of all claims of a pod. The API server takes a megabyte, of
 which 64 kB can take seconds to compile."""
 MAX_LISTED: Final = 64
 """Entries of a list. The API server allows fewer."""
@@ -41,8 +41,8 @@ _ROOT: Final = "resource.kubernetes.io/pcieRoot"
 class NamedSlice(NamedTuple):
     """One ResourceSlice. `node_name` empty: its devices are not local to one node.
 
-    `exact`: as the allocator reads it; None: it cannot be read, and has no devices. `selects_labels`: whether labels of
-    nodes matter. `roots`: the PCIe roots of devices whose NUMA node the driver does not name.
+    `exact`: as the allocator reads it; None: it cannot be read, so it has no devices. `selects_labels`: whether labels
+    of nodes matter. `roots`: the PCIe roots of devices whose NUMA node the driver does not name.
     """
 
     name: str

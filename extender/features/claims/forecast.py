@@ -32,7 +32,7 @@ MAX_WRONG: Final = 2
 
 
 class Flight(NamedTuple):
-    """A pod whose claims are not written yet. `nodes`: where it can be; `at`: seconds; `call`: the last one about it.
+    """A pod whose claims are not written yet. `nodes`: where it can be; `at`: seconds; `call`: its last one.
 
     `seen`: the claims that existed then. `bound_to`: the node of its bind call; empty: there was none yet. `old`: the
     devices of deallocated claims that the watch still showed, by name.
@@ -106,7 +106,7 @@ class Forecasts:
         self._keep(pod.uid, Flight(list(known), frozenset(nodes), self._clock(), call, old=old))
 
     def _keep(self, uid: str, flight: Flight | None) -> None:
-        """The pod is in flight so from now on; None: it is not any more."""
+        """From now on the pod is in flight as *flight* says; None: it is no longer in flight."""
         before = self._flights.pop(uid, None)
         if flight is not None:
             self._flights[uid] = flight

@@ -4,25 +4,23 @@ The kubelet does not align such devices: they are allocated by kube-scheduler, a
 for them. So they matter to a pod's own demand only.
 
 Rules of this file
-- A device counts as soon as its claim is allocated. In filter an unallocated claim is passed over: kube-scheduler
-  chooses the devices after it, and writes them before it calls bind. Bind needs all of them.
+- A device counts as soon as its claim is allocated. Filter passes over an unallocated claim: kube-scheduler chooses the
+  devices after filter, and writes them before it calls bind. Bind needs all of them.
 - From bind on the pod has its devices with it (`Pod.claimed`). So every later check of its demand covers them: whatever
   the order in which the kubelet admits pods, if another pod ends, and in the audit.
 - An extended resource that no device plugin of the node serves is served by a DRA driver: kube-scheduler makes a claim
   for it, after filter as well. Bind finds the claim by the pod that owns it.
 - CPUs that the DRA driver for CPUs allocates count like exclusive CPUs. Kubelets on nodes of this driver place no CPUs,
   so filter adds these nodes again for pods with claims.
-- A device whose driver does not say its NUMA node, or that no driver lists any more, cannot be shown to meet a demand.
-  So the node is refused.
+- If a device's driver does not say its NUMA node, or no driver lists the device any more, the node is refused.
 - Filter checks at most `MAX_NODES` nodes for a pod. A claim with an allocated device limits kube-scheduler to the node
   of that device.
 - Where `dra_scheduler` names a version of kube-scheduler that can be replayed, filter predicts what it will allocate
-  (`forecast`). It refuses nodes where these devices break the demand. Where they may break it, it avoids the node, as
-  long as another one is feasible. If they are likely to break it on every node that is left, the answer is an error for
-  at most `AWAIT_SECONDS`, so that kube-scheduler tries the pod again after its back-off: pods in flight, which decide,
-  have their devices by then. Bind would refuse the pod, and its claim would keep the wrong device meanwhile. After that
-  time such nodes pass: no pod is refused for long where a node may take it. Bind compares what was allocated with what
-  was predicted.
+  (`forecast`). It refuses nodes where these devices break the demand. Where they may break it, filter avoids the node
+  while another one is feasible. If they are likely to break it on every node that is left, the answer is an error for
+  at most `AWAIT_SECONDS`. kube-scheduler then tries the pod again after its back-off, when pods in flight have their
+  devices. Otherwise bind would refuse it, and its claim would keep the wrong device. After that time such nodes pass:
+  no pod is refused for long where a node may take it. Bind compares what was allocated with what was predicted.
 - Where bind refuses the devices that kube-scheduler allocated, kube-scheduler would allocate the same ones again. So
   filter avoids the node for the pod for `AVOID_SECONDS`, as long as another node is feasible.
 """

@@ -6,8 +6,8 @@ Rules of this file
 - Of a pool only the slices of its highest generation count, as for kube-scheduler.
 - A device that is not local to one node is left out, of nodes and of claims: its NUMA node does not matter.
 - The NUMA node of a claimed device is not known if no current slice lists the device.
-- A slice that cannot be read hides what its node has, or what all nodes have if it does not name one. A claim that
-  cannot be read holds the devices that it names, and nothing is known of what it asks for.
+- If a slice cannot be read, the devices of its node are not known, or those of all nodes if it does not name one. A
+  claim that cannot be read holds the devices that it names. What it asks for is not known.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""Whether claimed devices break the demand of their pod on a node: those that it has, and those that it will get."""
+"""Whether claimed devices break the demand of their pod on a node: allocated ones, and predicted ones."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -14,8 +14,8 @@ Rules of this file
 - If the first binding of a group fails, and no other one is under way, the group is not open any longer.
 - A group has the priority of its least important pod, and the largest size that its pods state.
 - A group without places and bound pods is forgotten `FORGET_SECONDS` after its last pod came to filter.
-- Bounded: `MAX_GROUPS` groups, `MAX_HOLDING` of them with places and not open, half of them of one namespace;
-  `max_pods` pods of one group, and `MAX_SIZES` sizes that objects state.
+- Bounded: `MAX_GROUPS` groups; `MAX_HOLDING` groups that are not open hold places, half of them in one namespace;
+  `max_pods` pods of one group; `MAX_SIZES` sizes from objects.
 """
 
 from collections import OrderedDict
@@ -33,8 +33,8 @@ from extender.replay.pod import Pod
 from extender.wire.groups import Group, ObjectKey
 
 MAX_GROUPS: Final = 10_000
-"""How many groups are known. Idle ones are dropped first, the one that changed longest ago first; those with places
-never, and those of which only some pods are bound last."""
+"""How many groups are known. Idle groups are dropped first, and those of which only some pods are bound last, each time
+the one that changed longest ago. Groups with places are not dropped."""
 MAX_HOLDING: Final = 8
 MAX_SIZES: Final = 100_000
 UNSEEN_SECONDS: Final = 15.0

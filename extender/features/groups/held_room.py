@@ -223,8 +223,8 @@ class _Look:
     def at(self, rooms: Sequence["_Room"], steps: int) -> None:
         """Look at the first ones of *rooms*, as many as *steps* suffice for. May run in a thread.
 
-        A room that `ROOM_STEPS` do not suffice for counts as not taken, unless half of them do not suffice for the pod
-        alone.
+        If `ROOM_STEPS` are not enough to decide, the room counts as not taken, unless half of them are not enough for
+        the pod alone.
         """
         left = float(steps)
         for room in rooms:

@@ -6,10 +6,10 @@ Rules of this file
   refused; the reason says how many fit. The shapes of the pods are kept, so the last one that comes plans for all.
 - A pod with a place is offered the node of its place only. If that node is no longer feasible, new places are planned.
   If kube-scheduler does not show that node, the place is kept until there is another one.
-- A pod is bound only when all pods of its group have come and have places that still fit together. So a group of which
-  not all pods exist is never half placed. After the first binding the group is open. Then places are held for as many
-  of the other pods as fit, and a pod keeps its place until it has another one. A pod without a place is offered every
-  feasible node.
+- A pod is bound only when all pods of its group have come and have places that still fit together. So a group is not
+  half placed while some of its pods do not exist. After the first binding the group is open. Then places are held for
+  as many of the other pods as fit, and a pod keeps its place until it has another one. A pod without a place is offered
+  every feasible node.
 - Any other pod is refused on a node where a held place would no longer fit beside it. `groups` states the limits.
 - A node has places of one group at a time: those of two groups might fit in only one order of bindings.
 - One plan at a time. The event loop reads and changes the groups; replays run elsewhere. Long plans for groups of one

@@ -42,7 +42,7 @@ MAX_ROW: Final = 8
 MAX_SEARCHED: Final = 256
 """The most pods for which other nodes are searched."""
 STEPS_OF_A_TRY: Final = 10
-"""What a node that is tried for a pod costs, beside one step for each pod that has its place there."""
+"""Steps to try a node for a pod, beside one step for each pod that has its place there."""
 ONE_A_NODE: Final = "another pod of the group has its place on the node"
 _CERTAIN: Final = frozenset({Certainty.EXACT, Certainty.ASSUMED})
 _LAST: Final = 1 << 60
@@ -69,9 +69,9 @@ class PodKind:
 class PlannedNode:
     """A node with the places planned so far.
 
-    `fixed`: the row before the plan. `row`: with the places of the plan;
-    `left_milli`: what its totals leave without them; None if that is not known. `merits`: of a first place, by kind; a
-    kind without a merit gets no place here. `judged`: the kinds of which the node is known to admit one pod.
+    `fixed`: the row before the plan. `row`: with the places of the plan. `left_milli`: what is left of the node's
+    totals without them; None: not known. `merits`: of a first place, by kind; a kind without a merit gets no place
+    here. `judged`: the kinds of which the node is known to admit one pod.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""One group of pods: what is bound, which places are held for the others, and what it is doing. Values and one record.
+"""One group of pods: which pods are bound, which places are held for the others, and its state. Values and one record.
 
 A place is room for one pod on one node. A pod that comes to filter claims a place. Until then the place is spare.
 """
@@ -140,9 +140,9 @@ class GroupRecord:
 
     Times are seconds of one monotonic clock. `held_since`: when it got its first place. `hold_until`: when places are
     given back next; `open_until`: when all of an open group are. `rests_until`: it gets no places before then.
-    `unsettled_since`: since when the end of another pod could leave a pod of it without a place; inf: it never could.
-    `unfit`: the last plan, if it found too few places. `members`: pods that came to filter, also those that are bound,
-    by UID, at most as many as the size.
+    `unsettled_since`: since when the end of another pod could cost one of its pods the place; inf: no end can. `unfit`:
+    the last plan, if it found too few places. `members`: pods that came to filter, also those that are bound, by UID,
+    at most as many as the size.
     """
 
     key: Key

@@ -9,8 +9,8 @@ Rules of this file
   so that others get the quota.
 - Kueue tries again after the time of a `Retry`: until pods that are terminating are gone, or places of others end; if
   there are none, twice as long each time.
-- A Workload that was answered `Ready` less than the time for places ago gets its places again in a new process, for
-  those of its pods that are not bound.
+- A new process holds places again for Workloads that were answered `Ready` within the time for which places are held,
+  for their pods that are not bound.
 - Namespaces take turns, and one with `PER_NAMESPACE` Workloads with places has none. One that got no answer waits for
   `AGAIN_SECONDS`. Plans take at most `1 / (1 + PAUSE_SHARE)` of the time.
 - With `dry-run` nothing is written or held. Each Workload is judged once when it has quota, whatever its checks are.

@@ -5,8 +5,8 @@ Rules of this file
 - The places that are held for other Workloads are taken first, each by a pod of its shape on its node. Nodes on which
   another feature may keep room, such as places of groups, get no pod.
 - Large pod sets are placed first. If not all fit, the order of the Workload is tried as well.
-- A shape is impossible only if every node of its flavor is known and can never take it, and no profile of a node that
-  could have the flavor takes it when it is empty.
+- A shape is impossible only if every node of its flavor is known and can never take it, and if no profile that could be
+  of the flavor takes it on an empty node.
 """
 
 from collections import Counter

@@ -7,11 +7,11 @@ Rules of this file
   event for `AGAIN_SECONDS`. The candidates are the nodes that kube-scheduler's own filters left.
 - The nearest request is searched on one of these nodes: the one with the most free exclusive CPUs among those whose
   state is certain. See `questions.suggestions` for the limits of the search.
-- The request is named only if filter would pass it. So a node that has changed since the call, whose kubelet starts or
-  has just refused a pod, or whose room is kept for other pods is not named. Pods of a group get no advice.
+- The request is named only if filter would pass it. So no event names a node that has changed since the call, whose
+  kubelet starts or has just refused a pod, or whose room is kept for other pods. Pods of a group get no advice.
 - The text is made in a thread: reading a call about thousands of nodes takes milliseconds.
-- One event every `STEP_SECONDS` at most, so that neither the search nor the writing is in the way of the scheduler's
-  calls. Only the leader writes.
+- One event every `STEP_SECONDS` at most, so that the search and the writing do not slow the scheduler's calls. Only the
+  leader writes.
 - Bounded: `MAX_KEPT` pods. A restart of this process may repeat events.
 """
 
@@ -134,7 +134,7 @@ class PodEvents(LeaderTask):
 
 
 def message_about(call: Call, left_out: Collection[str] | None) -> tuple[str, Advice | None]:
-    """Why every candidate was refused, and requests that fit on one that is not *left_out*; None: on none of them."""
+    """Why all candidates were refused, and requests that fit on one that is not *left_out*; None: no request does."""
     names, classes = call.names, () if call.classes is None else call.classes.tolist()
     reasons = Counter(each.refusal for each in call.instead.values())
     nodes: dict[NodeClass, tuple[str, Judgement]] = {}

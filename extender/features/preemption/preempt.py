@@ -1,4 +1,4 @@
-"""The preempt verb: on which nodes the kubelet would admit the pod after evictions, and of which pods.
+"""The preempt verb: after which evictions, and on which nodes, the kubelet would admit the pod.
 
 Rules of this file
 - No pod is evicted here. The pod's nomination and the proposed victims are recorded.

@@ -28,7 +28,7 @@ from extender.wire.placement_rules import requirements_of
 class WatchedPods:
     """The functions of `extender.scheduling.victims.RunningPods`, by watches.
 
-    *pods_on*: the pods on a node that are not finished; None: not known yet.
+    *pods_on*: the pods on a node that have not finished; None: not known yet.
     """
 
     def __init__(self, pods_on: Callable[[str], Sequence[WatchedPod] | None]) -> None:

@@ -1,7 +1,7 @@
 """Requeues pods that were refused for now: when one would fit on a node that has changed, writes to one object.
 
-kube-scheduler tries a refused pod again when it sees a change, and after five minutes at the latest. Where a refusal
-ends without a change that it sees after the refusal, the pod would wait so long: a report of the node follows later, or
+kube-scheduler tries a refused pod again when it sees a change, and after five minutes at the latest. The pod would wait
+so long if a refusal ends without a change that kube-scheduler sees after it: a report of the node follows later, or
 kube-scheduler saw the end of a pod before the extender did. After an extender's refusal every change of a
 CSIStorageCapacity counts, whatever the object says (`framework.go`: defaultEnqueueExtension). The manifests have one
 for this, of no storage class that exists. So no right on nodes or pods is needed.

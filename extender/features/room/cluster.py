@@ -1,7 +1,7 @@
 """What the controller asks of the API server: pods by name, the pods of a controller, evictions and events.
 
-Evictions and events are written as the ServiceAccount `ACCOUNT`, which the extender may impersonate: what was done is
-in the audit log under this name, and the right to do it can be taken away by itself.
+The extender writes evictions and events as the ServiceAccount `ACCOUNT`, which it may impersonate. So the audit log has
+them under this name, and their right can be taken away by itself.
 """
 
 import asyncio

@@ -54,7 +54,7 @@ LOOK_SECONDS: Final = 5.0
 MAX_TRIED: Final = 5
 """Waiting pods that one step looks at."""
 UNCLEAR_SECONDS: Final = 10.0
-"""An eviction of which no answer came was not carried out if the pod is not terminating after this time."""
+"""If the pod is not terminating after this time, an eviction without an answer was not carried out."""
 _OWN_LABELS: Final = ("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index")
 """Labels that the replacement of a pod may not have."""
 

@@ -1,6 +1,6 @@
 """Finds plans with the questions `make-room` and `defragment`, and counts shapes with `capacity`.
 
-There is no second planner: which pods may be evicted, in which order and to which nodes is what the answers say.
+It makes no plans of its own: the answers say which pods may be evicted, in which order and to which nodes.
 """
 
 from collections import Counter

@@ -153,10 +153,10 @@ class Siblings:
         self._kinds: dict[Kind, list[tuple[int, str]]] = {}
         """The nodes of each kind, the newest first: minus the time of creation, and the name."""
         self._waiting: dict[str, str] = {}
-        """By name: why the node cannot be what it would be assumed to be; "": nothing is known against it."""
+        """By name of the node: why it cannot be like its siblings; "": it can."""
         self._refuted: dict[Kind, tuple[str, float]] = {}
-        """Kinds of which nothing is assumed until this node reports, or at the latest from a moment on: it refused a
-        pod that its siblings would admit."""
+        """Kinds of which nothing is assumed until this node reports, or until this time: it refused a pod that its
+        siblings would admit."""
         self._refusing: Final = set[str]()
         """Nodes that refused such a pod. Nothing is assumed of them as long as they exist."""
 

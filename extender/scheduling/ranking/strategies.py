@@ -123,8 +123,8 @@ LARGEST_FACTOR: Final = 10
 def least_fragmentation(outcome: AdmissionOutcome, weights: Weights) -> int:
     """Minus the weighted mean of each taken resource's cost; 0 (best) to -11,000.
 
-    The cost of a resource is 10 x the loss of the largest aligned request / what the pod takes, + how empty the NUMA
-    nodes that it uses were (1: all from the emptiest one, which stays nearly empty); both in thousandths.
+    The cost of a resource is in thousandths: 10 x the loss of the largest aligned request / what the pod takes, + how
+    empty the NUMA nodes were that it uses (1: it takes all from the emptiest one, which stays nearly empty).
     """
     costs = [(_cost(before, after), weights[name]) for name, before, after in outcome.taken()]
     total = sum(weight for _, weight in costs)

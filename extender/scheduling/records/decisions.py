@@ -1,8 +1,8 @@
 """The last scheduling calls, with what decided their results; bounded.
 
 Rules of this file
-- Noting a call costs little: it keeps the classes and the different judgements of the answer, and the names packed into
-  one piece (5,000 separate strings kept alive slow the calls after it). What people read is rendered on request.
+- To record a call costs little: the classes and the different judgements of the answer are kept, and the names as one
+  string (5,000 separate strings slow later calls). What people read is rendered on request.
 - Bounded by the number of calls and of candidates in all calls. A pod counts as one candidate for each `NAME_BYTES` of
   its size. When the log is full, the namespace with the most calls loses its oldest one, so it cannot displace those of
   others.
@@ -52,9 +52,9 @@ class Call:
     None: the pod requests nothing that any node aligns, and all of them passed. `different`: the different judgements
     of their classes; each candidate's is at `positions` in it. `instead`: judgements by name of candidates that did not
     get that of their class. `is_refused`: filter refused every candidate. `given`: the scores, one byte each, where
-    they do not follow from the judgements; empty if they do. `place`: the only node that was offered of those that
-    passed, because the pod has its place in a group there; "": all were. `is_bare`: the classes of the call have lost
-    kubelets and states.
+    they do not follow from the judgements; empty if they do. `place`: the node of the pod's place in its group, the
+    only one that was offered; "": all nodes that passed were. `is_bare`: the classes of the call have lost kubelets and
+    states.
     """
 
     verb: str

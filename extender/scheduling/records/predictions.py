@@ -5,8 +5,8 @@ Rules of this file
 - If several outcomes were predicted for a pod, the prediction agrees if one of them happened.
 - Placements are compared only if all possible outcomes were predicted. Otherwise the kubelet may have done one of the
   others, and the result is `unsettled`.
-- Predictions for a node that had not reported yet count, but not against the node. The same is true for pods that this
-  service did not offer the node for: their authors choose what the kubelet meets there.
+- A wrong prediction counts, but not against the node, if the node had not reported yet, or if this service did not
+  offer it for the pod: then the pod's author chose what the kubelet gets.
 - Refusals that do not come from the managers (predicates, eviction, shutdown) do not show whether the replay is right.
 """
 
@@ -68,7 +68,7 @@ class Kind(NamedTuple):
 class Disagreement:
     """One prediction that did not come true. `predicted` and `reported` describe both sides for people.
 
-    `agrees_with`: rules that explain it, because the prediction agrees with any one of them; None: not examined.
+    `agrees_with`: rules with each of which the prediction would be right; None: not examined.
     """
 
     at: float

@@ -1,8 +1,8 @@
 """Nodes whose kubelets have just refused a pod, by the shape of the pod: filter leaves them out for a while.
 
-The pod's controller creates another pod at once, and the replay may still take the node for feasible: its report is
-late, the kubelet differs from its rules, or others refuse the pod (`OutOfcpu`, a plugin). Without this, failed pods
-pile up on one node.
+The pod's controller creates another pod at once. The replay may still find the node feasible, because its report is
+late, the kubelet differs from its rules, or another part refuses the pod (`OutOfcpu`, a plugin). Without this, failed
+pods pile up on one node.
 
 Rules of this file
 - Only refusals of the kubelet's managers and of the NRI policy are noted.
