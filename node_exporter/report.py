@@ -247,7 +247,7 @@ class ReportedNriGrant:
     `exclusive` is a list of CPUs, `millicpu` a share of the pool's shared or reserved CPUs. `memory_nodes` is a mask of
     NUMA nodes, `memory_types` one of types: 1 DRAM, 2 PMEM, 4 HBM; 8 stands for memory that is left alone. `pod_uid`,
     `qos` and the labels are empty if the plugin no longer knows the pod. `requests_cpu`: the container has a CPU
-    request, as the plugin concludes it.
+    request, according to the plugin.
     """
 
     container_id: str

@@ -40,7 +40,7 @@ PAGE: Final = 500
 MAX_PAGES: Final = 20
 """At most 10,000 failed pods and as many events of each reason are read."""
 MAX_CONFIGS: Final = 50
-"""Of at most so many nodes the kubelet's configuration is read, one request each."""
+"""The kubelet's configuration is read from at most this many nodes, in one request each."""
 REFUSING: Final = ("restricted", "single-numa-node")
 """Policies of the Topology Manager with which a kubelet refuses pods."""
 REFUSING_RULES: Final = ("best-effort-refuses", "full-pcpus-only", "memory-without-topology")

@@ -85,7 +85,7 @@ class SliceIndex:
         return {pool_id: counts for pool_id, counts in found.items() if len(counts) > 1}
 
     def gather(self, node: DraNode, counts: Mapping[PoolId, int], budget: Budget) -> list[DevicePool]:
-        """The pools of *node*. *counts*: of pools whose slices disagree, the number that is believed."""
+        """The pools of *node*. *counts*: the number of slices that counts for pools whose slices disagree."""
         found = []
         for pool_id, slices in self._grouped(node).items():
             budget.spend(1 + sum(len(each.devices) for each in self._of_pool[pool_id]))

@@ -130,5 +130,5 @@ class AsyncBinder:
         return outcome
 
     def close(self) -> None:
-        """Take no more; wait for those in progress, which have time limits."""
+        """Take no more bindings, and wait for those in progress, which have time limits."""
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -192,7 +192,7 @@ Their behaviour is known from these pull requests, not from recorded answers.
 
 
 def gate_enabled(gate: str, minor: int, gates: Mapping[str, bool]) -> bool:
-    """Whether a gate is on: as set, or the version's default; where locked or unknown to the version, the default."""
+    """Whether a gate is on: as set, else the version's default. The setting of a locked or unknown gate is ignored."""
     default = next(value for since, value in reversed(GATE_DEFAULTS[gate]) if minor >= since)
     if minor >= _GATE_LOCKED_SINCE.get(gate, minor + 1) or minor < _GATE_SINCE.get(gate, 0):
         return default

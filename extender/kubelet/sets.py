@@ -295,7 +295,7 @@ def fold(families: Sequence[int], ids: int, budget: Budget = UNLIMITED) -> int:
 
 
 def _intersections(a: int, b: int, ids: int, known: dict[tuple[int, int, int], int], budget: Budget) -> int:
-    """{x & y}: split both families by their highest id. A result without that id is from any halves but (with, with).
+    """{x & y}: split both families by their highest id. If a result lacks that id, at least one of its halves does.
 
     Families of hints are regular, so equal pairs of parts occur often and their results are cached.
     """

@@ -21,7 +21,7 @@ PRIORITIES: Final = {"high": HIGH, "normal": NORMAL, "low": LOW, "none": NO_PRIO
 
 
 class PolicyStartError(Exception):
-    """The policy refuses its configuration. At its start it then manages no container; later the old one stays."""
+    """The policy refuses its configuration: a starting plugin manages no container, a running one keeps the old one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Eviction:
 
 
 _Homes = tuple[tuple[Move, ...], Sequence[Subject]]
-"""The moves in their order, and the other nodes that change, afterwards."""
+"""The moves in their order, and the other nodes as they are after them."""
 
 
 def why_not(pod: NodePod, max_priority: int, forecast: ClaimForecast | None) -> str:
@@ -327,7 +327,7 @@ class Evictions:
         return None
 
     def _in_turn(self, nodes: Mapping[str, Subject], pods: Sequence[NodePod], moves: tuple[Move, ...]) -> _Homes | None:
-        """Move the pods in this order, each to a node that no other pod still has to leave."""
+        """Move the pods in this order. A pod goes to no node that another pod still has to leave."""
         if not pods:
             changed = {name for move in moves for name in (move.source, move.node)}
             after = [node for name, node in nodes.items() if name in changed]

@@ -239,7 +239,7 @@ def _unplaced(request: PodRequest, parts: Sequence[_CheckedPart]) -> BrokenDeman
 
 
 def _unpinned(parts: Sequence[_CheckedPart], shared: Held) -> BrokenDemand | None:
-    """The first container whose memory has to be beside other resources by name, and is not pinned."""
+    """The first container whose demand names memory, and whose memory is not pinned."""
     for part in parts:
         is_named = part.want.resources is not None and MEMORY in part.want.resources
         memory = part.held.memory or shared.memory

@@ -4,8 +4,8 @@ Rules of this file
 - What one node or pod costs the event loop is limited in counted steps (`cluster.steps`). The watchdog is for
   what was not foreseen.
 - The event loop notes every `PERIOD_SECONDS` that it is alive. If it is late, the thread looks at what it does: the
-  names come from the values of its functions. A node is to blame if it is found twice, after half of `LATE_SECONDS` and
-  at the end: other processes can make the event loop late as well.
+  names come from the values of its functions. A node is the cause if it is found both after half of `LATE_SECONDS` and
+  at their end. Otherwise another process may have made the event loop late.
 - Such a node is left out: what it changes to next is computed beside the event loop.
 """
 

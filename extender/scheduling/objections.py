@@ -204,7 +204,7 @@ class Objector:
         return None
 
     def reserve(self, _call: BindCall, /) -> NotBound | None:
-        """What has changed since `permit`, so that the room must not be reserved; None if it may be reserved."""
+        """What has changed since `permit`: the room must not be reserved. None: it may be reserved."""
         return None
 
     def post_bind(self, _call: BindCall, _outcome: BindOutcome, /) -> None:

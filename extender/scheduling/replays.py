@@ -36,7 +36,7 @@ SLOW_SECONDS: Final = 20e-6
 SPARE_SECONDS: Final = 0.2
 """CPU time that a replay may take beyond its steps."""
 LONG_SECONDS: Final = 0.3
-"""Replays of a call that take longer are long: kube-scheduler waits for one call after another."""
+"""If the replays of a call take longer, they are long: kube-scheduler makes one call after another."""
 PAUSE_SHARE: Final = 9.0
 """After long replays, pods of the namespace get no last shares for this many times as long."""
 MAX_RESTING: Final = 1_000

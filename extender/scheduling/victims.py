@@ -193,7 +193,7 @@ def _small_sets(candidates: Sequence[RunningPod]) -> Iterator[PodSet]:
 
 
 def largest_size(count: int) -> int:
-    """The size up to which all sets of *count* pods are at most `MAX_SETS`."""
+    """The largest size at which *count* pods have at most `MAX_SETS` sets of this size or smaller."""
     sets = size = 0
     while size < count and sets + comb(count, size + 1) <= MAX_SETS:
         size += 1

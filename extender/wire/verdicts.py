@@ -101,7 +101,7 @@ class PolicyPlacement(ReplyBody):
     ]
     memory_numa: Annotated[list[int], about("The NUMA nodes of its memory.")]
     memory_bytes: Annotated[int, about("Memory that the policy reserves for it.")]
-    widens: Annotated[int, about("Other containers whose memory is spread over more NUMA nodes for it.")]
+    widens: Annotated[int, about("Other containers whose memory would move to more NUMA nodes.")]
 
 
 PolicyPlacements = Annotated[

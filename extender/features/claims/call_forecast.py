@@ -164,7 +164,7 @@ class CallForecast:
         return names if self.is_crowded else {*names} & self._open.union(*(each.nodes for each in self._spread))
 
     def is_open(self, name: str) -> bool:
-        """Whether something else can be in flight on the node than what was counted."""
+        """Whether more can be in flight on the node than was counted."""
         return bool(self.open_of((name,)))
 
     def judged(

@@ -4,7 +4,7 @@ Rules of this file
 - The event loop changes this. Other threads read it: what they get is replaced by changes, and never changed itself.
   A change is made before it is noted, so that what is read after a note has it.
 - Of a pool only the slices of its highest generation count, as for kube-scheduler.
-- A device that is not local to one node is left out, of nodes and of claims: its NUMA node does not matter.
+- Devices that are not local to one node are left out, because they have no NUMA node that matters.
 - The NUMA node of a claimed device is not known if no current slice lists the device.
 - If a slice cannot be read, the devices of its node are not known, or those of all nodes if it does not name one. A
   claim that cannot be read holds the devices that it names. What it asks for is not known.

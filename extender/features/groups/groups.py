@@ -3,10 +3,10 @@
 Rules of this file
 - Synchronous; only the event loop's thread calls it. No clock: the time of each call is an argument, in seconds of one
   monotonic clock. `expire` applies timeouts.
-- If no pod of the group is bound within `hold_seconds` after its first place, all its places are given back. A node
-  whose place was given back unused rests: no group holds a place on it for as long as it was held, times
-  `rest_seconds / hold_seconds`. The group rests in the same way. A node that was held for `hold_seconds` without
-  a pause gets no further place. So single pods wait for at most twice `hold_seconds` before they have their turn.
+- If no pod of the group is bound within `hold_seconds` after its first place, all its places are given back. After a
+  place is given back unused, no group holds a place on its node for `rest_seconds / hold_seconds` times as long as the
+  place was held. The group rests in the same way. A node that was held for `hold_seconds` without a pause gets no
+  further place. So single pods wait for at most twice `hold_seconds` before they have their turn.
 - Once a pod of the group is bound the group is open. An open group is planned on resting nodes as well, because half a
   group is of no use. The places of its pods are held until they are bound, as long as they come to filter again within
   `hold_seconds`, for `OPEN_HOLDS` times `hold_seconds` after the last binding. These pods exist, so they count towards
