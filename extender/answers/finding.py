@@ -102,7 +102,7 @@ def blind_spots(subjects: Sequence[Subject], pods_on: PodsOn | None = pods_of) -
         (unknown, f"{unknown} {nodes}: left out, because no report says enough about them"),
         (stale, f"{stale} {nodes}: no report for some time, so their last state is used"),
         (unsure, f"{unsure} {nodes}: pods start or end there now, and not every state that this allows is known"),
-        (hidden, f"{hidden} {nodes}: what their NRI policy has granted and would refuse is not known"),
+        (hidden, f"{hidden} {nodes}: it is not known what their NRI policy has granted and would refuse"),
         (claims, f"{plural(claims, 'pod')} with resource claims: what DRA drivers allocate is not known"),
         (groups, f"{plural(groups, 'pod')} in groups that run together: none is evicted, each is replayed by itself"),
         (unwatched, f"{unwatched} {nodes}: {_NOT_WATCHED}"),

@@ -167,7 +167,7 @@ def why(
 
 
 class _Why(msgspec.Struct):
-    """What is known of a pod. `said`: by its status, a sentence each. `now` null: it has a node, or no manifest."""
+    """What is known of a pod. `said`: sentences of its status. `now` null: it has a node, or no manifest."""
 
     said: list[str]
     decision: PodDecision | None

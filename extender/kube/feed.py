@@ -4,7 +4,7 @@ Rules of this file
 - Runs on the event loop, one batch after the other. A batch changes each node's state once.
 - The kubelet's own UID counts: a static pod has another UID in the kubelet than in the API. The API object of a static
   pod may be deleted and recreated while the pod stays; the node's reports show when it is gone. Whoever may create pods
-  can create such an object with any UID, so it is no evidence of anything but that it exists.
+  can create such an object with any UID, so it proves nothing about the kubelet.
 - A pod counts as refused if its kubelet says so. Otherwise Failed is an end like any other.
 - A deleted pod whose phase becomes Succeeded or Failed has ended: its kubelet publishes that phase only after its pod
   worker has stopped the containers and no longer counts the pod (`status_manager.go` mergePodStatus, `pod_workers.go`

@@ -43,7 +43,7 @@ MAX_COMPARED: Final = 4
 """How many nodes of a pool are compared."""
 MAX_COPIES: Final = 16
 MAX_NODES: Final = 1_000
-"""Of a pool that has no limit of its own."""
+"""The most nodes of a pool that has no limit of its own."""
 _OF_STATE: Final = "node.kubernetes.io/"
 """Prefix of taints that say how a node is at the moment."""
 
