@@ -3,6 +3,7 @@
 `python -m tests.docs.settings_page > docs/settings.md`; a test compares the page with the code.
 """
 
+import re
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from extender.cli.client import client_options
 from extender.config.settings import PREFIX, Settings
 from node_exporter.__main__ import report, run
 
+ROOT: Final = Path(__file__).parents[2]
 Row = tuple[str, str, str, str]
 """Variable, unit, default, why."""
 _UNITS: Final = (
@@ -87,7 +89,18 @@ def asking_rows() -> Iterator[Row]:
 def page() -> str:
     """The page."""
     parts = ((_EXTENDER, extender_rows()), (_EXPORTER, exporter_rows()), (_ASKING, asking_rows()))
-    return _HEAD + "".join(f"{text}\n{_lines(rows)}" for text, rows in parts)
+    text = _HEAD + "".join(f"{text}\n{_lines(rows)}" for text, rows in parts)
+    for name, heading in _headings():
+        first = f"- `{PREFIX}{name.upper()}="
+        text = text.replace(f"\n{first}", f"\n\n### {heading}\n\n{first}").replace("\n\n\n", "\n\n")
+    return text
+
+
+def _headings() -> Iterator[tuple[str, str]]:
+    """The first setting of each part of `settings.toml`, and the comment above it."""
+    text = (ROOT / "extender/config/settings.toml").read_text()
+    for heading, name in re.findall(r"^# (.+)\n(\w+) = ", text, re.MULTILINE):
+        yield name, heading
 
 
 def _lines(rows: Iterable[Row]) -> str:
