@@ -86,10 +86,10 @@ def request_of(record: Record) -> JSON:
     }
 
 
-def consuming(record: Record | None) -> JSON:
-    """The merge patch of a pod that this request is for; None: it is for none any more."""
+def consuming(record: Record | None) -> Mapping[str, str | None]:
+    """The annotations of a pod that this request is for; None: it is for none any more."""
     values = (None, None) if record is None else (record.name, CLASS)
-    return {"metadata": {"annotations": dict(zip((CONSUME, CONSUMED_CLASS), values, strict=True))}}
+    return dict(zip((CONSUME, CONSUMED_CLASS), values, strict=True))
 
 
 def consumed_by(manifest: Json) -> str:

@@ -15,16 +15,16 @@ Rules of this file
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
 from extender.bounded import BoundedMap
-from extender.features.autoscaling.autoscaler import Autoscaler, Guard, Wish
+from extender.features.autoscaling.autoscaler import Autoscaler, Wish
 from extender.features.autoscaling.cluster_autoscaler import ClusterAutoscaler
-from extender.features.autoscaling.documents import Record, name_for, template_of
+from extender.features.autoscaling.documents import Record, name_for, shape_of, template_of
 from extender.features.autoscaling.karpenter import Karpenter
 from extender.features.autoscaling.objects import Objects
 from extender.features.autoscaling.pools import KARPENTER_POOL, NodePool, Pools, Room, rooms_in
@@ -64,9 +64,8 @@ STOPPED: Final = "stopped"
 class PodsThatWait:
     """Pods of one owner and one shape that wait together, at least one."""
 
-    name: str
-    pods: dict[ObjectName, Json]
-    refused_on: dict[str, None]
+    pods: dict[ObjectName, Json] = field(default_factory=dict)
+    refused_on: dict[str, None] = field(default_factory=dict)
 
     @property
     def first(self) -> ObjectName:
@@ -180,10 +179,10 @@ class Controller(LeaderTask):
             record = await self._note(replace(record, guarded=(*record.guarded, *new)))
         for uid in needed:
             if _annotations(pods[placed[uid]]).get(guard.annotation) != guard.value:
-                await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch(guard))
+                await asyncio.to_thread(self._objects.annotate, placed[uid], {guard.annotation: guard.value})
         for uid in ended:
             if uid in placed and _annotations(pods[placed[uid]]).get(guard.annotation) == guard.value:
-                await asyncio.to_thread(self._objects.annotate, placed[uid], _guard_patch(guard, is_over=True))
+                await asyncio.to_thread(self._objects.annotate, placed[uid], {guard.annotation: None})
         if ended:
             await self._note(replace(record, guarded=tuple(needed)))
         return tuple(needed)
@@ -240,7 +239,7 @@ class Controller(LeaderTask):
 
     async def _grouped(self, calls: Iterator[Call]) -> list[PodsThatWait]:
         """The pods of these calls that still wait, by owner and shape."""
-        groups: dict[str, PodsThatWait] = {}
+        groups = defaultdict[tuple[str, bytes], PodsThatWait](PodsThatWait)
         for call in islice(calls, MAX_READ):
             if call.pod.has_claims:  # Cluster Autoscaler simulates claims itself
                 continue
@@ -248,8 +247,7 @@ class Controller(LeaderTask):
             manifest = await asyncio.to_thread(self._objects.pod, pod)
             if manifest is None or not _is_unschedulable(manifest):
                 continue
-            name = name_for(manifest, controller_of(manifest) or call.pod.uid)
-            group = groups.setdefault(name, PodsThatWait(name, {}, {}))
+            group = groups[controller_of(manifest) or pod.uid, shape_of(manifest)]
             if len(group.pods) < MAX_PODS:
                 group.pods[pod] = manifest
                 group.refused_on.update(dict.fromkeys(call.names))
@@ -281,7 +279,7 @@ class Controller(LeaderTask):
         pools = autoscaler.together([pool for pool in best if self._autoscaler_of(pool) is autoscaler])
         return Record(
             namespace=asked.first.namespace,
-            name=asked.name,
+            name=name_for(asked.first),
             pods=tuple(asked.pods),
             pools=tuple(pools),
             nodes=min(-(-wanted // most), *(rooms[pool].nodes for pool in pools)),
@@ -338,7 +336,3 @@ def _is_unschedulable(manifest: Json) -> bool:
     conditions = items(mapping(manifest, "status"), "conditions")
     reasons = [text(each, "reason") for each in conditions if text(each, "type") == "PodScheduled"]
     return is_waiting(manifest) and "Unschedulable" in reasons
-
-
-def _guard_patch(guard: Guard, *, is_over: bool = False) -> JSON:
-    return {"metadata": {"annotations": {guard.annotation: None if is_over else guard.value}}}

@@ -7,7 +7,7 @@ names the pools whose empty node takes it, and one template pod stands for one n
 Rules of this file
 - The PodTemplate is the record. It is created first and deleted last, and an annotation of it has all that the
   controller knows (`Record`). So a process that takes over continues where the one before it ended.
-- Names follow from the pods and their shape: what is created twice is one object.
+- Names follow from the first pod: what is created twice is one object. Pods of one owner can have several requests.
 - It belongs to the pods (`ownerReferences`). If all pods are deleted, the API server deletes it.
 """
 
@@ -75,10 +75,14 @@ def annotated(record: Record) -> JSON:
     return {"metadata": {"annotations": {RECORD: msgspec.json.encode(record).decode()}}}
 
 
-def name_for(manifest: Json, owner: str) -> str:
-    """The name of the objects for pods of this owner that request what this v1.Pod requests."""
-    shape = orjson.dumps([owner, _spec(manifest)], option=orjson.OPT_SORT_KEYS)
-    return f"numa-extender-{hashlib.sha256(shape).hexdigest()[:16]}"
+def shape_of(manifest: Json) -> bytes:
+    """Equal for v1.Pods that scheduling reads as equal."""
+    return orjson.dumps(_spec(manifest), option=orjson.OPT_SORT_KEYS)
+
+
+def name_for(first: ObjectName) -> str:
+    """The name of the objects of a request whose first pod this is."""
+    return f"numa-extender-{hashlib.sha256(first.uid.encode()).hexdigest()[:16]}"
 
 
 def template_of(record: Record, manifest: Json, excluded: Sequence[str]) -> JSON:

@@ -194,7 +194,7 @@ def claim_of(record: Record, name: str, node_pool: Json, spec: Json) -> JSON:
 
 
 def _names(record: Record) -> Iterator[str]:
-    """The names of the NodeClaims. They have the time of the request: an earlier node of equal pods may still exist."""
+    """The names of the NodeClaims. They have the time of the request: an earlier node for the pod may still exist."""
     return (f"{record.name}-{record.since:x}-{number}" for number in range(record.nodes))
 
 

@@ -5,7 +5,7 @@ All of them count as those of the ServiceAccount `ACCOUNT`, which the extender m
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,10 +58,10 @@ class Objects:
         """The v1.Pod; None if it is gone, or another pod has its name now."""
         return read_pod(self.client, pod.namespace, pod.name, pod.uid)
 
-    def annotate(self, pod: ObjectName, patch: JSON) -> None:
-        """Patch the pod, if it still exists with this UID."""
+    def annotate(self, pod: ObjectName, annotations: Mapping[str, str | None]) -> None:
+        """Set these annotations of the pod, if it still exists with this UID. None: the annotation goes."""
         path = path_of("/api/v1", "pods", namespace=pod.namespace, name=pod.name)
-        body = {"metadata": {**patch["metadata"], "uid": pod.uid}}
+        body = {"metadata": {"annotations": annotations, "uid": pod.uid}}
         try:
             self.client.request("PATCH", path, body=body, content_type=MERGE)
         except ApiError as error:

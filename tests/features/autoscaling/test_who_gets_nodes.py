@@ -157,7 +157,7 @@ def test_a_pod_that_was_made_again_is_another_one(world: ScaleUpWorld) -> None:
     first = name_of(world.pod(6))
     world.server.pods.delete("p", "team")
     again = world.pod(6)
-    Objects(world.kube).annotate(first, {"metadata": {"annotations": {CONSUME: "x"}}})
+    Objects(world.kube).annotate(first, {CONSUME: "x"})
 
     assert world.annotations(again) == {}
 
@@ -224,3 +224,24 @@ def test_a_guard_that_flaps_leaves_the_nodes_of_an_hour_limited(world: ScaleUpWo
         pod = world.pod(6, f"p{number}")
 
     assert asked == most
+
+
+def test_a_further_pod_of_a_guarded_pods_owner_gets_a_request_of_its_own(world: ScaleUpWorld) -> None:
+    first = world.asked_for(ownerReferences=OWNER)
+    world.node(sample("new-a", workloads=FULL), "big")
+    world.server.pods.bind("p", "new-a", "team")
+    world.step()
+    assert world.annotations(first) == {SAFE_TO_EVICT: "false"}
+    second = world.pod(6, "second", ownerReferences=OWNER)
+    world.wait(second, names=("old-a", "new-a"))
+    world.step()
+
+    (asked,) = world.requests()
+    assert world.annotations(second)[CONSUME] == asked["metadata"]["name"]
+    by_name = {each["metadata"]["name"]: each for each in world.server.templates.list()}
+    assert "new-a" in str(by_name[asked["metadata"]["name"]]["template"]), "it is excluded"
+    world.server.pods.delete("second", "team")
+    world.node(sample("old-a"), "big")
+    world.step()
+    world.step()
+    assert world.is_clean(), "the first pod's guard has ended"
