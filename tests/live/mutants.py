@@ -171,7 +171,14 @@ def never_consumes() -> None:
     """Pods are not marked as those of a request, so Cluster Autoscaler adds nodes for them by itself as well."""
     from extender.features.autoscaling import cluster_autoscaler
 
-    patch.object(cluster_autoscaler, "consuming", lambda _record: {"metadata": {}}).start()
+    patch.object(cluster_autoscaler, "consuming", lambda _record: {}).start()
+
+
+def ignores_limits() -> None:
+    """The limits of a NodePool of Karpenter are not looked at."""
+    from extender.features.autoscaling import karpenter
+
+    patch.object(karpenter, "_within", lambda _node_pool, _each, _waiting, most: (most, "")).start()
 
 
 def never_vetoes() -> None:
@@ -223,6 +230,7 @@ CHANGES: Final = {
         for each in (
             never_guards,
             never_consumes,
+            ignores_limits,
             never_vetoes,
             never_evicts,
             never_holds,

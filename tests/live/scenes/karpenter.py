@@ -62,12 +62,16 @@ def _played(running: Cluster, book: Book, made: Machines, findings: Findings, sa
     findings.must("without the feature: Karpenter says", "; ".join(told)[:80], "should schedule on", ok=bool(told))
     switch_on(running, book, alone, findings, say)
     must_be_kept(book, alone, findings)
-    beyond = [create(api, owned(f"beyond-{i}", 8, owner))["metadata"]["uid"] for i in range(2)]
+    beyond = [create(api, owned(f"beyond-{i}", 5, owner))["metadata"]["uid"] for i in range(2)]
     book.wait(lambda: len(made.made) > 1, BEYOND_SECONDS)
     count = len(claims(running.plane))
     findings.must("NodeClaims, with pods beyond the limit", count, "1", ok=count == 1 and len(made.made) == 1)
     bound = sum(bool((entry := book.entry(uid)) and entry.node) for uid in beyond)
-    findings.must("of two further pods of 8 CPUs are placed", bound, "at most 1", ok=bound <= 1)
+    findings.must("of two further pods of 5 CPUs are placed", bound, "1", ok=bound == 1)
+    events = api.items("/api/v1/namespaces/default/events")
+    told = [each["message"] for each in events if each["reason"] == "NoPoolFits"]
+    ok = any("the limit of cpu is reached" in each for each in told)
+    findings.must("the other one is told", "; ".join(told)[:120], "that the limit is reached", ok=ok)
     for number in range(2):
         delete(api, f"beyond-{number}")
         delete(api, f"holder-{number}")
