@@ -34,9 +34,10 @@ test: setup browser promtool helm check ## ruff, mypy, import contracts, pytest
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS)
 
 browser:         ## Chromium for the tests of the page, by apt where it is missing and we may
-	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit 0; done; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && \
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >/dev/null; fi \
+	@for name in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && export DEBIAN_FRONTEND=noninteractive && \
+	install="apt-get install -qq -y --no-install-recommends fonts-dejavu-core" && \
+	{ $$install chromium-headless-shell >/dev/null 2>&1 || $$install chromium >/dev/null; }; fi \
 	|| echo "Chromium could not be installed: the tests of the page are skipped (in CI: they fail)"
 
 promtool: setup  ## promtool for the tests of the alerts, from Debian's package prometheus, where it is missing

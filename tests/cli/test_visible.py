@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
 import orjson
 import pytest
 from click.testing import CliRunner
@@ -28,8 +27,8 @@ from extender.__main__ import COMMANDS, main
 from extender.observability.logs import JSONFormatter, TextFormatter
 from node_exporter.__main__ import main as exporter
 from node_exporter.visible import ExporterLogFormatter, ExporterTextFormatter, visible, visible_output
+from tests.plain_http import HTTP
 from tests.reports import args_of, pod_of, report_of, sample
-from tests.waiting import PATIENCE_SECONDS
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\u200b\x00\r\x08\x7f\ufeff\U000e0041\u2028[red]x[/red]\tz"
 FORM = re.compile(r"[^\n]")
@@ -51,7 +50,7 @@ def _closed_set(url: str) -> frozenset[str]:
         for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
             walk(each)
 
-    walk(httpx.get(f"{url}/openapi.json", timeout=PATIENCE_SECONDS).json())
+    walk(HTTP.get(f"{url}/openapi.json").json())
     return frozenset(found)
 
 
@@ -95,11 +94,11 @@ def _served(answer: Callable[[str, str, dict[str, str], bytes], tuple[int, str, 
 def hostile(server: str) -> Iterator[str]:
     """The URL of an extender whose answers are hostile."""
     kept = _closed_set(server)
-    httpx.post(f"{server}/scheduler/filter", json=args_of(pod_of(4, name="told"), "node-a", "node-b"))
+    HTTP.post(f"{server}/scheduler/filter", json=args_of(pod_of(4, name="told"), "node-a", "node-b"))
 
     def answer(method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, str, bytes]:
         passed = {name: text for name, text in headers.items() if name.lower() in ("accept", "content-type")}
-        reply = httpx.request(method, server + path, content=body, headers=passed, timeout=PATIENCE_SECONDS)
+        reply = HTTP.request(method, server + path, content=body, headers=passed)
         lines = [orjson.dumps(_poisoned(orjson.loads(each), kept)) for each in reply.content.splitlines() if each]
         return reply.status_code, reply.headers["content-type"], b"\n".join(lines)
 

@@ -52,11 +52,11 @@ def test_the_truth_is_always_among_the_states_that_are_followed() -> None:
 
 def test_no_single_sudden_end_gets_a_bound_pod_refused() -> None:
     run_state_machine_as_test(
-        SuddenExitMachine, settings=settings(max_examples=40, stateful_step_count=50, deadline=None)
+        SuddenExitMachine, settings=settings(max_examples=20, stateful_step_count=50, deadline=None)
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_single_sudden_end_gets_a_bound_pod_refused_in_stories_drawn_by_weight(seed: int) -> None:
     """Without the search for sudden exits, 13 of 231 such stories end in a refusal, and 1 of 4 runs of the machine."""

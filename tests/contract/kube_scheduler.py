@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from tests.fakes.apiserver import FakeApiServer
+from tests.plain_http import HTTP
 from tests.reports import args_of
-from tests.waiting import PATIENCE_SECONDS
 from tests.world.scheduler import binding_of
 
 Json = dict[str, Any]
@@ -68,7 +68,7 @@ class KubeScheduler:
     def _call(self, entry: Json, verb: str, args: Json) -> Json:
         url = f"{self._base}{urlsplit(entry['urlPrefix']).path}/{entry[verb]}"
         try:
-            reply = httpx.post(url, json=args, timeout=PATIENCE_SECONDS, trust_env=False)
+            reply = HTTP.post(url, json=args)
         except httpx.TransportError as error:
             raise ExtenderError(str(error)) from error
         answer: Json = reply.json() if reply.status_code == 200 else {"Error": f"status {reply.status_code}"}

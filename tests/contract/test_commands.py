@@ -18,6 +18,7 @@ from rich.console import Console
 from extender.__main__ import main
 from extender.demo import run
 from extender.samples.nodes import sample_cluster
+from tests.plain_http import HTTP
 from tests.ports import reserve_port
 from tests.waiting import PATIENCE_SECONDS, until
 
@@ -97,7 +98,7 @@ def test_help_lists_every_command() -> None:
 def _ready(port: int) -> object:
     """What /readyz says; None: the port is not open yet."""
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", trust_env=False, timeout=PATIENCE_SECONDS).json()
+        return HTTP.get(f"http://127.0.0.1:{port}/readyz").json()
     except httpx.TransportError:
         return None
 

@@ -19,6 +19,7 @@ from extender.config.settings import Settings
 from extender.samples.nodes import Workload
 from tests.faults.parts import Extender
 from tests.faults.people import children_of, cpu_seconds, family_of
+from tests.plain_http import HTTP
 from tests.reports import args_of, pod_of, report_of, sample
 from tests.waiting import A_DAY, PATIENCE_SECONDS, until
 
@@ -49,12 +50,12 @@ def started(log: Path, **settings: object) -> Iterator[Extender]:
         until(extender.is_ready, "the extender")
         for node in CLUSTER:
             path = f"{extender.url}/v1/nodes/{node.name}/report"
-            assert httpx.put(path, json=report_of(node), trust_env=False, timeout=PATIENCE_SECONDS).is_success
+            assert HTTP.put(path, json=report_of(node)).is_success
         yield extender
 
 
 def ask(extender: Extender, path: str, question: object, **parts: Any) -> httpx.Response:
-    return httpx.post(extender.url + path, json=question, trust_env=False, timeout=PATIENCE_SECONDS, **parts)
+    return HTTP.post(extender.url + path, json=question, **parts)
 
 
 def ended(extender: Extender, kind: str, outcome: str) -> float:
@@ -107,7 +108,7 @@ def test_workers_answer_as_the_service_itself_does(extender: Extender) -> None:
             content = question.encode() if isinstance(question, str) else orjson.dumps(question)
             parts = {"content": content, "headers": headers}
             ours = client.post(path, **parts)  # type: ignore[arg-type]
-            theirs = httpx.post(extender.url + path, trust_env=False, timeout=PATIENCE_SECONDS, **parts)  # type: ignore[arg-type]
+            theirs = HTTP.post(extender.url + path, **parts)  # type: ignore[arg-type]
             assert (theirs.status_code, theirs.content) == (ours.status_code, ours.content), path
             assert theirs.headers["content-type"] == ours.headers["content-type"]
     assert ended(extender, "what-if", "invalid") == 4

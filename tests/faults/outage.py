@@ -10,13 +10,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
-
 from extender.identity import AccessScope
 from extender.kube.authority import GRANTS
 from tests.fakes.apiserver import FakeApiServer
 from tests.faults.parts import Extender, Reporter, kubeconfig
 from tests.faults.takeover import bind, knows
+from tests.plain_http import HTTP
 from tests.reports import args_of, pod_of, sample
 from tests.security.running import READER, bearer, token_status
 from tests.waiting import PATIENCE_SECONDS, until
@@ -123,6 +122,4 @@ def bind_one(extender: Extender, server: FakeApiServer, names: list[str], name: 
 
 
 def read(extender: Extender) -> int:
-    return httpx.get(
-        f"{extender.url}/v1/nodes", headers=bearer("reader"), trust_env=False, timeout=PATIENCE_SECONDS
-    ).status_code
+    return HTTP.get(f"{extender.url}/v1/nodes", headers=bearer("reader")).status_code

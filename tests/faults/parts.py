@@ -23,16 +23,13 @@ import orjson
 import yaml
 
 from extender.samples.nodes import SampleNode
+from tests.plain_http import HTTP
 from tests.ports import reserve_port
 from tests.reports import report_of
 from tests.waiting import PATIENCE_SECONDS
 from tests.world.exporters import Exporters
 
 JSON = Any
-_CLIENT = httpx.Client(
-    trust_env=False, timeout=PATIENCE_SECONDS, verify=False, limits=httpx.Limits(max_keepalive_connections=0)
-)
-"""A connection for each call: the other side may be killed. Making a client takes longer than a call."""
 
 
 def kubeconfig(directory: Path, url: str) -> Path:
@@ -133,14 +130,14 @@ class Extender(Process):
         """The parsed reply; None if there was none, or not with status 200."""
         try:
             body = orjson.dumps(document)
-            reply = _CLIENT.post(self.url + path, content=body, timeout=seconds)
+            reply = HTTP.post(self.url + path, content=body, timeout=seconds)
         except httpx.TransportError:
             return None
         return reply.json() if reply.status_code == 200 else None
 
     def get(self, path: str) -> httpx.Response | None:
         try:
-            return _CLIENT.get(self.url + path)
+            return HTTP.get(self.url + path)
         except httpx.TransportError:
             return None
 

@@ -14,8 +14,9 @@ from tests.cluster.test_search_bounds import grants
 from tests.fakes.apiserver import FakeApiServer
 from tests.faults.parts import Extender, kubeconfig
 from tests.nri_samples import EIGHT, nri_report, placed_pod
+from tests.plain_http import HTTP
 from tests.reports import args_of, pod_of, report_of, sample
-from tests.waiting import A_DAY, PATIENCE_SECONDS, until
+from tests.waiting import A_DAY, until
 
 PROBE_SECONDS = 5.0
 """A probe fails after this. Before there was a limit, each of the reports below blocked the process for minutes."""
@@ -41,7 +42,7 @@ class Prober:
     def _run(self) -> None:
         while not self._stop.wait(0.05):
             try:
-                reply = httpx.get(f"{self._url}/livez", timeout=PROBE_SECONDS, trust_env=False)
+                reply = HTTP.get(f"{self._url}/livez", timeout=PROBE_SECONDS)
                 self.passed += reply.status_code == 200
             except httpx.TransportError:
                 self.failed += 1
@@ -63,7 +64,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[FakeApiServer, Extender]]:
 def put(extender: Extender, report: dict[str, Any]) -> None:
     url = f"{extender.url}/v1/nodes/{report['node_name']}/report"
     body = orjson.dumps(report)
-    assert httpx.put(url, content=body, timeout=PATIENCE_SECONDS, trust_env=False).status_code == 200
+    assert HTTP.put(url, content=body).status_code == 200
 
 
 def is_offered(extender: Extender, name: str, *others: str) -> bool:

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from tests.fakes.apiserver import FakeApiServer
 from tests.faults.parts import Extender, Reporter, kubeconfig
 from tests.faults.takeover import knows
+from tests.plain_http import HTTP
 from tests.reports import args_of, pod_of, sample
 from tests.waiting import until
 
@@ -81,7 +80,7 @@ def test_a_node_with_a_pod_that_cannot_be_read_is_not_exact_while_it_may_be_in_f
             wide["spec"]["containers"][0]["resources"]["limits"] |= {f"example.com/r{i}": "0" for i in range(300)}
             server.pods.create(wide)
             until(lambda: knows(extender) == 0, "the doubt")
-            detail = httpx.get(f"{extender.url}/v1/nodes/n1", trust_env=False).json()
+            detail = HTTP.get(f"{extender.url}/v1/nodes/n1").json()
             assert detail["certainty"] == "stale"
             (problem,) = detail["problem_list"]
             assert "uid-wide" in problem["reason"]

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 import pytest
 
@@ -19,6 +18,7 @@ from extender.features.claims.objects import ClaimObjects
 from extender.samples.nodes import Workload
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
+from tests.plain_http import HTTP
 from tests.reports import pod_of, report_of, sample
 from tests.waiting import until
 
@@ -744,7 +744,7 @@ def test_an_event_and_the_audit_say_what_is_allocated(tmp_path: Path) -> None:
 
 def plan(client: Client, pod: Json, copies: int) -> list[Json]:
     """The lines of the reply: one for each pod, and the summary."""
-    reply = httpx.post(f"{client.url}/v1/plan", json={"pods": [{"pod": pod, "copies": copies}]}, timeout=60.0)
+    reply = HTTP.post(f"{client.url}/v1/plan", json={"pods": [{"pod": pod, "copies": copies}]})
     return [orjson.loads(line) for line in reply.raise_for_status().text.splitlines()]
 
 
@@ -894,7 +894,7 @@ def a_holder(server: FakeApiServer, service: Service, device: str) -> None:
 
 def advice(client: Client, question: str, pod: Json) -> Json:
     """The last line of the reply."""
-    reply = httpx.post(f"{client.url}/v1/advice/{question}", json={"pod": pod}, timeout=60.0).raise_for_status()
+    reply = HTTP.post(f"{client.url}/v1/advice/{question}", json={"pod": pod}).raise_for_status()
     return dict(orjson.loads(reply.text.splitlines()[-1]))
 
 
