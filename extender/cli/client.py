@@ -126,13 +126,12 @@ def _http_client(server: str, token_file: Path | None, ca_file: Path | None, tim
     if token_file is not None:
         headers["Authorization"] = f"Bearer {content(token_file, _as_typed('token_file')).decode().strip()}"
     # To read the certificates of all public authorities takes 40 ms, which only https needs.
-    public = True if not server.lower().startswith("http:") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    public = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if server.lower().startswith("http:") else True
     try:
         verify = ssl.create_default_context(cafile=str(ca_file)) if ca_file is not None else public
     except OSError as error:
         raise click.ClickException(f"{_as_typed('ca_file')} {ca_file}: {error.strerror or error}") from None
-    context = click.get_current_context(silent=True)
-    name = context.meta.get(_SERVER_NAME) if context is not None else None
+    name = (context := click.get_current_context(silent=True)) and context.meta.get(_SERVER_NAME)
 
     def expect_name(request: httpx.Request) -> None:
         request.extensions = {**request.extensions, "sni_hostname": name}
