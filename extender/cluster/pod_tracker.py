@@ -37,8 +37,6 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider, Verdict
-from extender.nri.admission import NriContainerKind
-from extender.replay.nri_pod import nri_pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,11 +331,11 @@ def _expected(
     kubelet: Kubelet, state: ManagerState, hidden: Collection[Provider], request: PodRequest
 ) -> Iterator[str]:
     """The resources that a pod has while it is active. Its ordinary init containers may have released theirs."""
-    if kubelet.runtime is not None:
-        yield from (f"nri/{c.name}" for c in nri_pod(request).containers if c.kind is not NriContainerKind.INIT)
     for c in request.containers:
         if c.reusable:
             continue
+        if kubelet.runtime is not None:
+            yield f"nri/{c.name}"
         if c.cpus and kubelet.cpu_static and Provider.CPU not in hidden:
             yield f"cpu/{c.name}"
         if c.memory_bytes and kubelet.memory_static and Provider.MEMORY not in hidden:

@@ -30,7 +30,6 @@ from extender.kubelet.rules import Rules
 from extender.kubelet.state import ManagerState
 from extender.replay.creation import grant_count, grants_of, init_phases
 from extender.replay.free_amounts import FreeAmounts
-from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
 
 SEARCH_STEPS: Final = 250_000
@@ -208,7 +207,7 @@ class Steps:
 
     def init_phases(self, kubelet: Kubelet, state: ManagerState, pod: PodRequest) -> tuple[ManagerState, ...]:
         """The states in which an init container of the pod runs under the NRI policy; see `creation.init_phases`."""
-        if kubelet.runtime is None or not nri_pod(pod).has_init_containers:
+        if kubelet.runtime is None or not any(container.reusable for container in pod.containers):
             return ()
 
         def phases(budget: Budget) -> tuple[ManagerState, ...] | None:

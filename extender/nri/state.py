@@ -77,11 +77,6 @@ class NriPodRequest:
         return not (self.pod.annotations or self.kept_excess or is_guaranteed)
 
     @property
-    def has_init_containers(self) -> bool:
-        """Whether some containers are gone before the others are created."""
-        return any(c.kind is NriContainerKind.INIT for c in self.containers)
-
-    @property
     def names_interrupts(self) -> bool:
         """Whether the policy looks for interrupts of the machine that a container names."""
         return any(names_interrupts(self.pod, container.name) for container in self.containers)

@@ -17,7 +17,7 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.sets import format_list
 from extender.kubelet.state import Block, DeviceState, ManagerState, RuntimeGrants
 from extender.kubelet.verdict import Admitted, Certainty, Placement, Provider, Rejected, Verdict, When
-from extender.nri.admission import NriVerdict, PlacedContainer
+from extender.nri.admission import Granted, NriContainerKind, NriVerdict, PlacedContainer
 from extender.nri.books import Grant
 from extender.nri.events import start
 from extender.nri.objects import NriHint
@@ -100,6 +100,11 @@ def grant_count(state: ManagerState) -> int:
 def placed_by(verdict: Admitted) -> tuple[PlacedContainer, ...]:
     """Where the policy puts the containers, in the order of their creation. Empty if it does not run."""
     return tuple(each for each in verdict.granted if isinstance(each, PlacedContainer))
+
+
+def lasting_grants(verdict: Admitted) -> Mapping[str, Granted]:
+    """What the policy gives the containers that stay, by name: ordinary init containers are gone before the others."""
+    return {placed.name: placed.granted for placed in placed_by(verdict) if placed.kind is not NriContainerKind.INIT}
 
 
 def whole_placements(verdict: Admitted) -> Mapping[str, Placement]:

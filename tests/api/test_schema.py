@@ -49,7 +49,7 @@ SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", _app())
 PEOPLE = {"what-if", "decisions", "nodes"}
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 FEW = settings(
-    max_examples=8, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=5, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck), derandomize=True
 )
 OPERATIONS = [each.ok() for each in SCHEMA.get_all_operations()]  # type: ignore[union-attr] # or the test fails
 

@@ -7,8 +7,8 @@ from typing import Final
 from extender.kubelet.sets import format_list
 from extender.kubelet.state import Block, Device, ManagerState
 from extender.kubelet.verdict import Admitted
-from extender.nri.admission import Granted, NriContainerKind
-from extender.replay.creation import grants_of, placed_by
+from extender.nri.admission import Granted
+from extender.replay.creation import grants_of, lasting_grants
 
 NOTHING: Final = "nothing exclusive"
 _UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1, "bytes"))
@@ -33,7 +33,7 @@ def reported_words(state: ManagerState, uid: str) -> str:
 
 def predicted_words(state: ManagerState | None, verdict: Admitted) -> str:
     """A predicted placement in words. *state*: has the devices; None: their NUMA nodes are not named."""
-    granted = {placed.name: placed.granted for placed in placed_by(verdict) if placed.kind is not NriContainerKind.INIT}
+    granted = lasting_grants(verdict)
     return _joined(
         (name, _container(placement.cpus, placement.memory, placement.devices, state) + _granted(granted.get(name)))
         for name, placement in sorted(verdict.placements.items())

@@ -22,8 +22,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind
 from extender.kubelet.state import Device
 from extender.kubelet.verdict import MANAGERS_REASONS, Admitted, Certainty
-from extender.nri.admission import NriContainerKind
-from extender.replay.creation import placed_by
+from extender.replay.creation import lasting_grants
 from extender.scheduling.records.demand_results import DemandResults
 from extender.scheduling.records.kubelet_rules import Behaviour, KubeletBehaviours, RuleSetting
 from extender.scheduling.records.prediction_texts import predicted_words, reported_words
@@ -201,12 +200,7 @@ def _predicted(settled: SettledPod, verdict: Admitted) -> dict[str, object]:
         for resource, ids in placement.devices.items():
             known = devices.get(resource, {})
             held[f"device/{name}/{resource}"] = sorted(str(known.get(i)) for i in ids)
-    held |= {
-        f"nri/{placed.name}": placed.granted
-        for placed in placed_by(verdict)
-        if placed.kind is not NriContainerKind.INIT
-    }
-    return held
+    return held | {f"nri/{name}": granted for name, granted in lasting_grants(verdict).items()}
 
 
 def _disagreement(settled: SettledPod, kind: Kind, at: float) -> Disagreement:
