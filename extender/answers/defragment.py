@@ -42,7 +42,7 @@ class DefragmentReply(ReplyBody):
     """How many copies fit after each number of moves."""
 
     pod: Annotated[PodSummary, about("The pod as it was understood.")]
-    curve: Annotated[list[DefragmentPoint], about("From the present on; ends where no step gains more.")]
+    curve: Annotated[list[DefragmentPoint], about("The first is the present; after the last one no step gains more.")]
     objects: Annotated[str, about("All evictions as objects of policy/v1, YAML; empty: none.")]
     complete: Annotated[bool, about("False: the limit of tries ended the search.")]
     notes: Notes

@@ -84,7 +84,7 @@ class PoolView(ReplyBody):
     free_isolated: Annotated[int | None, about("How many of them are free; null: unknown.")]
     memory: Annotated[
         list[PoolMemoryView],
-        about("By type. Where there are several types, all together are first: bookings may span types."),
+        about("By type. If there are several types, all together come first, because bookings may span types."),
     ]
     containers: Annotated[
         list[PoolGrantView] | UnsetType | None,

@@ -36,7 +36,7 @@ class ShapeView(ReplyBody):
     hard: Annotated[bool, about("Whether filter keeps other pods from its last room, and not only prioritize.")]
     copies: Annotated[int, about("How many must be able to start, beside those that run.")]
     fits: Annotated[int | None, about("Aligned copies that fit now, one after another; null: not counted yet.")]
-    missing: Annotated[int | None, about("How many too few that is; null: not counted yet.")]
+    missing: Annotated[int | None, about("How many more should be able to start; null: not counted yet.")]
     pools: Annotated[dict[str, int], about("`fits` by node pool; `none`: nodes without the label of one.")]
     age_seconds: Annotated[float | None, about("Age of the count; null: not counted yet.")]
     problem: Annotated[str, about("Why the last attempt to count failed; empty: it did not.")]
