@@ -94,6 +94,7 @@ def observation_of(report: ReadReport, body: bytes) -> Observation:
         version_from_node=report.version_from_node,
         kubelet_listens=served.available if served else None,
         kubelet_seconds=max(0.0, facts.observed_at - served.since) if served else None,
+        kubelet_certain=served is not None and served.certain,
         kubelet_digest=report.kubelet_digest,
         nri_config=None if report.nri is None else report.nri.config,
         facts=report_facts(report),

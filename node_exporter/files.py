@@ -9,7 +9,7 @@ Rules of this file
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -153,9 +153,12 @@ def check_depth(document: object, most: int) -> None:
     raise ValueError(f"nested deeper than {most} levels")
 
 
-def is_there(path: Path) -> bool:
-    """Whether `path` exists. A path that we may not access counts as absent."""
-    return identity(path) is not None
+def is_there(path: Path, is_kind: Callable[[int], bool] = bool) -> bool:
+    """Whether there is a file at `path` that we may access, of the kind that *is_kind* accepts."""
+    try:
+        return is_kind(path.stat().st_mode)
+    except OSError:
+        return False
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -167,23 +170,9 @@ def identity(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_ctime_ns
 
 
-def is_hidden(path: Path) -> bool:
-    """Whether permissions prevent us from knowing if `path` exists."""
-    try:
-        path.stat()
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def is_directory(path: Path) -> bool:
     """Whether `path` is a directory that we may access."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
+    return is_there(path, stat.S_ISDIR)
 
 
 def describe(error: Exception) -> str:

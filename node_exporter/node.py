@@ -9,6 +9,7 @@ Rules of this file
 """
 
 import math
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from node_exporter import checkpoints
 from node_exporter.bounded_http import Connection
 from node_exporter.build import build_report
 from node_exporter.cpu_lists import parse_cpu_list
-from node_exporter.files import describe, identity, is_directory, read_text, under
+from node_exporter.files import describe, identity, is_directory, is_there, read_text, under
 from node_exporter.kubelet_config import effective_config, load_documents
 from node_exporter.kubelet_flags import Flags, find_command_line, last_value, parse_flags
 from node_exporter.nri_policy import NriObserver, ReadNriConfig
@@ -275,16 +276,16 @@ class NodeReader:
         return replace(self._last_whole, podresources=report.podresources)
 
     def _service(self, socket: Path) -> PodResourcesService | None:
-        """What the last request showed of the podresources service. `since` stays until `available` changes."""
+        """What the last request showed; None: nothing, or no socket was ever there. `since` is of the last change."""
         is_answering, before = self._podresources.is_answering, self._served
-        if is_answering is None:
+        if is_answering is None or (before is None and not is_there(socket, stat.S_ISSOCK)):
             return None
         if is_answering:
             made_at = _made_at(socket)
-            return None if made_at is None else PodResourcesService(available=True, since=made_at)
+            return None if made_at is None else PodResourcesService(available=True, since=made_at, certain=True)
         if before is not None and not before.available:
             return before
-        return PodResourcesService(available=False, since=round(time.time(), 3))
+        return PodResourcesService(available=False, since=round(time.time(), 3), certain=True)
 
     def _refreshed(self, *, is_tick: bool) -> Fixed:
         """Read again what changes only with the kubelet: after its restart, when due, or while parts are missing."""

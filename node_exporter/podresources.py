@@ -15,13 +15,14 @@ Rules of this file
 
 import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from node_exporter.bounded_http import Connection, CredentialFiles, HTTPReply, NoAnswerError
-from node_exporter.files import describe, is_hidden, is_there, parse_json
+from node_exporter.files import describe, is_there, parse_json
 from node_exporter.observation import DeviceNuma, ListedPod, PodResources, RunningConfig
 from node_exporter.report import Problem, ReportedContainer, ReportedMemoryBlock
 
@@ -37,6 +38,8 @@ SOURCE = "podresources"
 SERVICE = "/v1.PodResourcesLister"
 DEADLINE_SECONDS = 5.0
 """The deadline of one call, from connecting to the last byte of the reply."""
+GREETING_SECONDS = 1.0
+"""How long a process may take to begin a connection. A kubelet that is only slow begins one at once."""
 MAX_MESSAGE_BYTES = 4 << 20
 """Limit for one reply. A device costs about 70 bytes for each of its NUMA nodes, a container about 50:
 500 containers and 10,000 devices are 1 MB. A larger reply is RESOURCE_EXHAUSTED, a problem of the report."""
@@ -45,19 +48,19 @@ MAX_MESSAGE_BYTES = 4 << 20
 class PodResourcesClient:
     """Calls the service at one socket. Not thread-safe."""
 
-    def __init__(self, socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> None:
-        self._socket = socket
+    def __init__(self, path: Path, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        self._path = path
         self._deadline = deadline_seconds
         self._channel: grpc.Channel | None = None
         self.is_answering: bool | None = None
-        """Whether the kubelet answered the last call in time, whatever the reply. None: unknown."""
+        """Whether the kubelet's process answered at the last call, late or not. None: this process cannot tell."""
 
     def ask(self) -> tuple[PodResources | None, tuple[Problem, ...]]:
         """List and GetAllocatableResources together; None if either fails."""
-        if not is_there(self._socket):
+        if not is_there(self._path):
             self.close()
-            self.is_answering = None if is_hidden(self._socket) else False
-            return None, (_problem(self._socket, "no socket, or no permission to see it"),)
+            self.is_answering = _greets(self._path)
+            return None, (_problem(self._path, "no socket, or no permission to see it"),)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the Problem has the reason, in one line
         import grpc  # noqa: PLC0415 - see the rules of this file
 
@@ -73,13 +76,12 @@ class PodResourcesClient:
         except grpc.RpcError as error:
             self.close()
             code, details = getattr(error, "code", None), getattr(error, "details", None)
-            silent = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-            self.is_answering = code is not None and code() not in silent
+            self.is_answering = _greets(self._path)
             said = f"{code().name if code else type(error).__name__}: {details() if details else ''}"
-            return None, (_problem(self._socket, " ".join(said.split())[:200]),)
+            return None, (_problem(self._path, " ".join(said.split())[:200]),)
         except (ImportError, ValueError, OverflowError) as error:
             self.close()
-            return None, (_problem(self._socket, describe(error)),)
+            return None, (_problem(self._path, describe(error)),)
 
     def close(self) -> None:
         """Close the connection. The next call opens a new one."""
@@ -105,8 +107,22 @@ class PodResourcesClient:
                 ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.default_authority", "localhost"),
             )
-            self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=options)
+            self._channel = grpc.insecure_channel(f"unix:{self._path}", options=options)
         return self._channel
+
+
+def _greets(path: Path) -> bool | None:
+    """Whether a process begins a connection at the socket, as a gRPC server does at once, however late its replies are.
+
+    None: this process may not or cannot connect, so that nothing is known.
+    """
+    with socket.socket(socket.AF_UNIX) as attempt:
+        attempt.settimeout(GREETING_SECONDS)
+        try:
+            attempt.connect(str(path))
+            return bool(attempt.recv(1))
+        except OSError as error:
+            return None if isinstance(error, PermissionError) or "path too long" in str(error) else False
 
 
 def _facts(
@@ -153,8 +169,8 @@ def _device_numa(devices: "Iterable[messages.ContainerDevices]") -> dict[str, De
     return dict(found)
 
 
-def _problem(socket: Path, reason: str) -> Problem:
-    return Problem(source=SOURCE, path=socket.name, reason=reason, severity="error")
+def _problem(path: Path, reason: str) -> Problem:
+    return Problem(source=SOURCE, path=path.name, reason=reason, severity="error")
 
 
 API_SOURCE = "kubelet api"

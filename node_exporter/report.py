@@ -183,9 +183,10 @@ class Problem:
 class PodResourcesService:
     """Whether the kubelet answers on its podresources socket, and since when, in Unix seconds by the node's clock.
 
-    `available` True: the kubelet answers. `since` is when it created the socket, which it does at its start.
-    `available` False: there is no socket, no process listens on it, or a call got no answer in time. So the kubelet is
-    stopped, hangs, or does not serve yet. `since` is when this exporter first saw that.
+    `available` True: its process answers, however late. `since` is when it created the socket, as it does at its start.
+    `available` False: the socket is gone, no process listens on it, or it does not begin a connection. The kubelet is
+    stopped, hangs, or does not serve yet. `since` is when this exporter first saw that. `certain`: nothing is said if
+    there never was a socket, or if the exporter may not connect to it. Exporters older than this field say False then.
 
     Consequence: after `since` a kubelet first admits the pods of its first list. Until it has a list from every pod
     source, its managers do not release the resources of ended pods (`sourcesReady` in pkg/kubelet/kubelet.go
@@ -195,6 +196,7 @@ class PodResourcesService:
 
     available: bool
     since: float
+    certain: bool = False
 
 
 ReportedNriCache = tuple[int, int, str]

@@ -9,8 +9,8 @@ Rules of this file
 - Nothing shows when the first list has ended. So a kubelet counts as starting for some time, and longer while its
   reports lack pods that must be in that list, because the API server may be away. Both times are bounded.
 - A kubelet that does not answer for longer than a restart takes may end at each start, for instance because it refuses
-  its state files. It then still renews its lease each time. Its node is stale, and gets no pod until a report says
-  otherwise.
+  its state files. It then still renews its lease each time. While messages of its node say so, the node is stale, and
+  gets no pod.
 
 Mirrors: kubelet `kubelet.go` syncLoopIteration (sourcesReady), `cm/{cpumanager,memorymanager}` removeStaleState,
 `cm/devicemanager` UpdateAllocatedDevices; the same from 1.27 on.
@@ -51,6 +51,7 @@ class Observation:
     is not in it. `contradictory`: the state contradicts itself, so that no verdict is certain. `counts`: all that is
     known, instead of a report. `kubelet_listens`: whether the kubelet answered on its podresources socket when the
     report was made; `kubelet_seconds`: for how long that was so by then. Both are None if it is not known.
+    `kubelet_certain`: an older exporter also says that it does not answer if the exporter cannot reach it.
 
     `pod_uids` are the pods that the report knows of; None if it could not list them. `listed`: those of them that the
     kubelet itself lists. `left`: those that it does not count. They are gone, unless they are alive in the pod watch.
@@ -78,6 +79,7 @@ class Observation:
     version_from_node: str | None = None
     kubelet_listens: bool | None = None
     kubelet_seconds: float | None = None
+    kubelet_certain: bool = False
     kubelet_digest: str = ""
     counts: Counts | None = None
     pools: NriCounts | None = None
@@ -325,15 +327,15 @@ class Restarts:
     """Which kubelets are stopped, or have just started, and which have not answered for longer than a restart takes.
 
     A kubelet has started when it has answered for *start_seconds*. One that stops before that goes on being stopped:
-    it may end at every start. One that has not started after *down_seconds* is silent, until a report says otherwise.
-    Pods of its first list may be missing in reports for as long.
+    it may end at every start. One that has not started after *down_seconds* is silent, until a report says otherwise
+    or the node sends no message any longer. Pods of its first list may be missing in reports for *down_seconds*.
     """
 
     def __init__(self, *, start_seconds: float = 10.0, down_seconds: float = 50.0) -> None:
         self._start_seconds: Final = start_seconds
         self._down_seconds: Final = down_seconds
         self._down: Final[dict[str, tuple[float, float]]] = {}
-        """Since when and until when each kubelet counts as stopped or starting; inf: until a report says otherwise."""
+        """Since when each kubelet has not answered (inf: it answers), and until when it is down (inf: unknown)."""
         self._started: Final[dict[str, float]] = {}
         """Start times of kubelets whose pods may still be missing in reports."""
         self.recorded: Final = ChainMap[str, Any](self._down, self._started)
@@ -351,19 +353,20 @@ class Restarts:
         self.forget(name)
         if listens is None or seconds is None:
             return
-        since = min(since if now < until else inf, now - seconds)
-        until = now - seconds + self._start_seconds if listens else inf
+        is_down = observation.kubelet_certain and not listens
+        since = min(since if now < until else inf, now - seconds if is_down else inf)
+        until = inf if is_down else now - seconds + (self._start_seconds if listens else self._down_seconds)
         if now < until:
             self._down[name] = since, until
             yield from (due for due in (since + self._down_seconds, until) if now < due < inf)
         if listens and seconds < self._down_seconds:
             self._started[name] = now - seconds
 
-    def expire(self, name: str, now: float) -> None:
-        """Apply the time to one node."""
+    def expire(self, name: str, now: float, *, is_fresh: bool) -> None:
+        """Apply the time to one node. *is_fresh*: it still sends messages."""
         since, until = self._down.get(name, (inf, now))
         self.silent.pop(name, None)
-        if since + self._down_seconds <= now < until:
+        if is_fresh and since + self._down_seconds <= now < until:
             self.silent[name] = since
 
     def forget(self, name: str) -> None:
@@ -386,5 +389,6 @@ class Restarts:
             del self._down[name]
         for name in [name for name, at in self._started.items() if at + self._down_seconds <= now]:
             del self._started[name]
-        late = [name for name, at in self._started.items() if name not in self._down and lacks_pods(name, at)]
-        return self._down.keys() | late if late else self._down.keys()
+        down = {name for name, (since, _) in self._down.items() if now < since + self._down_seconds}
+        late = {name for name, at in self._started.items() if name not in self._down and lacks_pods(name, at)}
+        return down | late | self.silent.keys()

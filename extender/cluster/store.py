@@ -355,7 +355,7 @@ class NodeStore:
     def _reconcile(self, name: str, now: float) -> None:
         """Record that the node has changed: its class is computed at the next read."""
         record = self._nodes.as_stored(name)
-        self._restarts.expire(name, now)
+        self._restarts.expire(name, now, is_fresh=self._deadlines.is_fresh(name))
         self._nodes.changed(name)
         if record is None or not record.observation.is_replayable:
             self._trim(name, now)

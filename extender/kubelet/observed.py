@@ -42,45 +42,62 @@ class UnknownPartError(ObservedStateError):
     """The state names CPUs or NUMA nodes that the machine does not have. It cannot be replayed."""
 
 
-def contradictions(
-    kubelet: Kubelet, state: ManagerState, *, at_start: bool = False, without: Collection[Provider] = ()
-) -> Iterator[tuple[Provider, ObservedStateError]]:
-    """The first contradiction in each manager's state. Entries of pods that are gone are none.
+Errors = dict[Provider, ObservedStateError]
+Found = Iterator[tuple[bool, bool, ObservedStateError]]
+"""Contradictions: whether each is one for a kubelet that runs, and for one that starts. None follows one for both."""
 
-    A kubelet writes a file twice for one allocation and for one release. A state from between the two has a
-    contradiction, and so has one of a kubelet that was killed between them. *at_start*: those with which the kubelet
-    does not start, such as machineState.0.numberOfAssignments "5, but 4 blocks use the node". *without*: managers that
-    are not checked. A memory state with which the kubelet starts has no contradiction while it runs.
+
+def contradictions(kubelet: Kubelet, state: ManagerState) -> tuple[Errors, Errors]:
+    """The first contradiction in each manager's state: for a kubelet that runs, and for one that starts with it.
+
+    Entries of pods that are gone are none. A kubelet writes a file twice for one allocation and for one release. A
+    state from between the two has a contradiction, and so has one of a kubelet that was killed between them. It does
+    not start then, as with machineState.0.numberOfAssignments "5, but 4 blocks use the node".
     """
+    when_running, when_starting = Errors(), Errors()
     for provider, is_used, check in (
         (Provider.CPU, kubelet.cpu_static, _check_cpus),
         (Provider.MEMORY, kubelet.memory_static, _check_memory),
-        (Provider.DEVICE, not at_start, _check_devices),
+        (Provider.DEVICE, True, _check_devices),
     ):
-        try:
-            if is_used and provider not in without:
-                check(kubelet, state, at_start=at_start)
-        except ObservedStateError as error:
-            yield provider, error
+        for running, at_start, error in check(kubelet, state) if is_used else ():
+            if running:
+                when_running.setdefault(provider, error)
+            if at_start:
+                when_starting.setdefault(provider, error)
+            if running and at_start:
+                break
+    return when_running, when_starting
 
 
-def _check_cpus(kubelet: Kubelet, manager_state: ManagerState, *, at_start: bool) -> None:
+def _check_cpus(kubelet: Kubelet, manager_state: ManagerState) -> Found:
     machine, state = kubelet.machine, manager_state.cpu
     held_by = _cpus_by_pod(state)
-    _check_online(machine.all_cpus, state, held_by.values())
-    if not at_start and _takes_what_is_not_free(machine):
-        return
-    all_held = 0
+    if unknown := _unknown_cpus(machine.all_cpus, state, held_by.values()):
+        yield True, True, unknown
+    running, all_held = not _takes_what_is_not_free(machine), 0
     for uid, held in held_by.items():
         if twice := held & state.default:
             message = f"CPUs {format_list(twice)} belong to pod {uid} and to the shared pool"
-            raise ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
-        if held & all_held and not at_start:
+            yield running, True, ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
+            return
+        if running and held & all_held:
+            running = False
             other, others = next((other, others) for other, others in held_by.items() if held & others)
             message = f"CPUs {format_list(held & others)} belong to pod {other} as well"
-            raise ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
+            yield True, False, ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
         all_held |= held
-    _check_cpu_totals(kubelet, state, all_held, at_start=at_start)
+    strict, reserved, message = kubelet.cpu_options.strict_reservation, kubelet.reserved_cpus, ""
+    if strict and reserved & state.default:
+        message = f"reserved CPUs {format_list(reserved & state.default)} are in it in spite of strict-cpu-reservation"
+    elif not strict and reserved & ~state.default:
+        message = f"reserved CPUs {format_list(reserved & ~state.default)} are not in it"
+    elif missing := machine.all_cpus & ~((reserved if strict else 0) | state.default | all_held):
+        # with the gate, a pod admitted again gets new CPUs, and those before are lost (policy_static.go, AllocatePod)
+        running = running and not kubelet.rules.pod_level_managers
+        message = f"CPUs {format_list(missing)} are neither in it nor in any entry"
+    if message:
+        yield running, True, ObservedStateError(f"{CPU_FIELD}.defaultCpuSet", message)
 
 
 def _takes_what_is_not_free(machine: Machine) -> bool:
@@ -112,15 +129,15 @@ def _cpus_by_pod(state: CPUState) -> dict[str, int]:
     return held_by
 
 
-def _check_online(online: int, state: CPUState, held: Iterable[int]) -> None:
+def _unknown_cpus(online: int, state: CPUState, held: Iterable[int]) -> UnknownPartError | None:
     named = state.default
     for cpus in held:
         named |= cpus
-    if not named & ~online:
-        return
-    for field, cpus in _cpu_sets(state):  # paths are made for an error only: they take longer than all checks
+    sets = _cpu_sets(state) if named & ~online else ()  # paths are for an error only: they take longer than all checks
+    for field, cpus in sets:
         if unknown := cpus & ~online:
-            raise UnknownPartError(field, f"CPUs {format_list(unknown)} are not online on this machine")
+            return UnknownPartError(field, f"CPUs {format_list(unknown)} are not online on this machine")
+    return None
 
 
 def _cpu_sets(state: CPUState) -> Iterator[tuple[str, int]]:
@@ -132,52 +149,39 @@ def _cpu_sets(state: CPUState) -> Iterator[tuple[str, int]]:
         yield f"{CPU_FIELD}.podEntries.{uid}", cpus
 
 
-def _check_cpu_totals(kubelet: Kubelet, state: CPUState, held: int, *, at_start: bool) -> None:
-    strict = kubelet.cpu_options.strict_reservation
-    reserved = kubelet.reserved_cpus
-    field = f"{CPU_FIELD}.defaultCpuSet"
-    if strict and reserved & state.default:
-        message = f"reserved CPUs {format_list(reserved & state.default)} are in it in spite of strict-cpu-reservation"
-        raise ObservedStateError(field, message)
-    if not strict and reserved & ~state.default:
-        raise ObservedStateError(field, f"reserved CPUs {format_list(reserved & ~state.default)} are not in it")
-    if kubelet.rules.pod_level_managers and not at_start:
-        return  # a pod admitted again gets new CPUs, and the ones before are lost (policy_static.go, AllocatePod)
-    expected = kubelet.machine.all_cpus & ~(reserved if strict else 0)
-    if missing := expected & ~(state.default | held):
-        raise ObservedStateError(field, f"CPUs {format_list(missing)} are neither in it nor in any entry")
-
-
-def _check_memory(kubelet: Kubelet, manager_state: ManagerState, *, at_start: bool) -> None:
+def _check_memory(kubelet: Kubelet, manager_state: ManagerState) -> Found:
     state = manager_state.memory
     ids = tuple(n.id for n in state.nodes)
     field = f"{MEMORY_FIELD}.machineState"
     if ids != kubelet.machine.numa_ids:
-        raise UnknownPartError(field, f"NUMA nodes {list(ids)}, but the machine has {list(kubelet.machine.numa_ids)}")
+        message = f"NUMA nodes {list(ids)}, but the machine has {list(kubelet.machine.numa_ids)}"
+        yield True, True, UnknownPartError(field, message)
     blocks, named, grouped = _memory_blocks(state), 0, 0
     for block in blocks:
         named |= block.mask
     for node in state.nodes:
         grouped |= node.cells
     if grouped & ~bits_of(ids):
-        raise UnknownPartError(field, "a NUMA node is grouped with one that does not exist on this machine")
+        message = "a NUMA node is grouped with one that does not exist on this machine"
+        yield True, True, UnknownPartError(field, message)
     if named & ~bits_of(ids):
-        _refuse_numa_nodes(state, ids)
+        yield True, True, _unknown_numa_nodes(state, ids)
     for node in state.nodes:
         for name, amounts in node.amounts:
             if amounts.free + amounts.reserved != amounts.allocatable:
                 message = f"free {amounts.free} + reserved {amounts.reserved} is not {amounts.allocatable} allocatable"
-                raise ObservedStateError(f"{field}.{node.id}.memoryMap.{name}", message)
+                yield True, True, ObservedStateError(f"{field}.{node.id}.memoryMap.{name}", message)
     for node in state.nodes:
         users = sum([block.mask >> node.id & 1 for block in blocks])
-        if users != node.assignments and (at_start or not kubelet.rules.pod_level_managers):
+        if users != node.assignments:
             # with the gate, a pod admitted again counts again while the kubelet runs (AllocatePod)
             message = f"{node.assignments}, but {users} blocks use the node"
-            raise ObservedStateError(f"{field}.{node.id}.numberOfAssignments", message)
+            where = f"{field}.{node.id}.numberOfAssignments"
+            yield not kubelet.rules.pod_level_managers, True, ObservedStateError(where, message)
         if node.cells >> node.id & 1 == 0:
-            raise ObservedStateError(f"{field}.{node.id}.cells", "the node itself is not among them")
-    if at_start:
-        _check_memory_at_start(kubelet, state, blocks, field)
+            yield True, True, ObservedStateError(f"{field}.{node.id}.cells", "the node itself is not among them")
+    if message := _differs_at_start(kubelet, state, blocks):
+        yield False, True, ObservedStateError(field, message)
 
 
 def _memory_blocks(state: MemoryState) -> list[Block]:
@@ -192,8 +196,8 @@ def _memory_blocks(state: MemoryState) -> list[Block]:
     return found
 
 
-def _refuse_numa_nodes(state: MemoryState, ids: tuple[int, ...]) -> None:
-    """Raise ObservedStateError for the first block that names a NUMA node which does not exist."""
+def _unknown_numa_nodes(state: MemoryState, ids: tuple[int, ...]) -> UnknownPartError:
+    """The first block that names a NUMA node which does not exist. There is one."""
     places = [
         (f"{MEMORY_FIELD}.entries.{uid}.{name}", blocks)
         for uid, containers in state.entries.items()
@@ -201,39 +205,38 @@ def _refuse_numa_nodes(state: MemoryState, ids: tuple[int, ...]) -> None:
         if uid not in state.pod_entries
     ]
     places += [(f"{MEMORY_FIELD}.podEntries.{uid}", blocks) for uid, blocks in state.pod_entries.items()]
-    for where, blocks in places:
-        for block in blocks:
-            if unknown := [i for i in iter_bits(block.mask) if i not in ids]:
-                raise UnknownPartError(where, f"NUMA nodes {unknown} do not exist on this machine")
+    return next(
+        UnknownPartError(where, f"NUMA nodes {unknown} do not exist on this machine")
+        for where, blocks in places
+        for block in blocks
+        if (unknown := [i for i in iter_bits(block.mask) if i not in ids])
+    )
 
 
-def _check_memory_at_start(kubelet: Kubelet, state: MemoryState, blocks: list[Block], field: str) -> None:
+def _differs_at_start(kubelet: Kubelet, state: MemoryState, blocks: list[Block]) -> str:
     """Amounts of each NUMA node are those of the configuration. Bytes reserved on all are the sizes of all blocks.
 
     Reserved bytes can differ per group: another provider's affinity can pin a block to one node of a group. While a
     kubelet runs, the sums can differ too. A pod that is admitted again gets blocks of whole size for its init
     containers, but only what they do not reuse is reserved (Allocate, after AddContainer has released them). Until 1.31
-    groups could overlap, and a release then loses bytes for good.
+    groups could overlap, and a release then loses bytes for good. Returns what differs; "" if nothing does.
     """
     reserved, sizes = dict[str, int](), dict[str, int]()
     for node, empty in zip(state.nodes, default_memory_nodes(kubelet), strict=True):
         expected = dict(empty.amounts)
         for name, amounts in node.amounts:
             if name not in expected or expected[name][:3] != amounts[:3]:
-                message = f"the reserved or total {name} of NUMA node {node.id} differs from the configuration"
-                raise ObservedStateError(field, message)
+                return f"the reserved or total {name} of NUMA node {node.id} differs from the configuration"
             reserved[name] = reserved.get(name, 0) + amounts.reserved
     for block in blocks:
         sizes[block.type] = sizes.get(block.type, 0) + block.size
     for name, amount in sorted(reserved.items()):
-        if kubelet.rules.memory_group_check and amount != sizes.get(name, 0):
-            message = (
-                f"{amount} bytes of {name} are reserved, but the blocks of all containers hold {sizes.get(name, 0)}"
-            )
-            raise ObservedStateError(field, message)
+        if kubelet.rules.memory_group_check and amount != (held := sizes.get(name, 0)):
+            return f"{amount} bytes of {name} are reserved, but the blocks of all containers hold {held}"
+    return ""
 
 
-def _check_devices(_kubelet: Kubelet, state: ManagerState, *, at_start: bool) -> None:  # noqa: ARG001
+def _check_devices(_kubelet: Kubelet, state: ManagerState) -> Found:
     holder: dict[tuple[str, str], str] = {}
     for uid, containers in state.devices.entries.items():
         for resources in containers.values():
@@ -242,4 +245,5 @@ def _check_devices(_kubelet: Kubelet, state: ManagerState, *, at_start: bool) ->
                     other = holder.setdefault((resource, device_id), uid)
                     if other != uid:
                         message = f"{resource} device {device_id[:80]} belongs to pod {other} and to pod {uid}"
-                        raise ObservedStateError(f"{DEVICE_FIELD}.Data.PodDeviceEntries", message)
+                        yield True, False, ObservedStateError(f"{DEVICE_FIELD}.Data.PodDeviceEntries", message)
+                        return

@@ -57,7 +57,7 @@ def restore(old: Kubelet, new: Kubelet, state: ManagerState) -> Restored:
         memory=replace(kept.memory, reusable=("", {})),
         devices=DeviceState.of({name: {} for name in state.devices.devices}, state.devices.entries),
     )
-    refused, invalid = [], dict(contradictions(new, kept, at_start=True))
+    refused, (_, invalid) = [], contradictions(new, kept)
     for name, manager, policies, before, after in (
         (CPU_FILE, Provider.CPU, ("none", "static"), old.cpu_static, new.cpu_static),
         (MEMORY_FILE, Provider.MEMORY, ("None", "Static"), old.memory_static, new.memory_static),

@@ -251,7 +251,7 @@ def _carried(base: _Base, kubelet: Kubelet, empty: ManagerState, node: Hypotheti
         devices=devices,
         runtime=base.state.runtime,
     )
-    for provider, error in contradictions(kubelet, state):
+    for provider, error in contradictions(kubelet, state)[0].items():
         if provider not in base.hidden:
             reason = f"the node's pods cannot keep their resources ({error.reason}): set `empty: true`"
             raise WireError(f"{path}.kubelet", reason)

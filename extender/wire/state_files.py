@@ -272,6 +272,7 @@ def device_entries_from_json(document: JsonObject) -> DeviceEntries:
 
 NOTHING_HIDDEN: Final[frozenset[Provider]] = frozenset()
 NO_START: Final = "the kubelet does not start with this file; before its next start, drain the node and delete the file"
+UNFINISHED: Final = "the kubelet has not finished writing, or was stopped before; no verdict is certain"
 
 
 @dataclass(slots=True)
@@ -291,6 +292,22 @@ class ObservedState:
         self.hidden |= {manager}
         self.problems.append(problem(path, f"{reason}: no verdict for pods that need the {manager.value} manager"))
 
+    def readable(self, document: JsonObject | None, kubelet: Kubelet, manager: Provider) -> JsonObject | None:
+        """The content of the document. None if it has no state; if it should have one, the manager is hidden."""
+        field, policy, is_needed = CPU_FIELD, kubelet.config.cpu_manager_policy, kubelet.cpu_static
+        if manager is Provider.MEMORY:
+            field, policy, is_needed = MEMORY_FIELD, kubelet.config.memory_manager_policy, kubelet.memory_static
+        content = None if document is None else restored(document, field)
+        if content is None:
+            if is_needed:
+                self.hide(manager, field, "missing")
+        elif (written := content.get("policyName") or "") != policy:
+            reason = f"written under policy {shown(written)}, but the configuration has {shown(policy)}"
+            self.hide(manager, field, reason)
+        elif is_needed:
+            return content
+        return None
+
 
 def observed_state(facts: NodeReport, kubelet: Kubelet, devices: Devices, problems: list[Problem]) -> ObservedState:
     """What the managers hold. Adds to *problems*.
@@ -299,60 +316,25 @@ def observed_state(facts: NodeReport, kubelet: Kubelet, devices: Devices, proble
         WireError: a state file has a wrong type, or a value that none of its kind has.
     """
     empty = initial_state(kubelet, devices)
-    observed = ObservedState(problems, empty)
+    observed, most = ObservedState(problems, empty), max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)
+    cpu = observed.readable(facts.state.cpu_manager_state, kubelet, Provider.CPU)
+    memory = observed.readable(facts.state.memory_manager_state, kubelet, Provider.MEMORY)
     state = ManagerState(
-        cpu=_cpu_state(facts.state.cpu_manager_state, kubelet, empty.cpu, observed),
-        memory=_memory_state(facts.state.memory_manager_state, kubelet, empty.memory, observed),
+        cpu=(cpu and cpu_state(cpu, most)) or empty.cpu,
+        memory=(memory and memory_state(memory)) or empty.memory,
         devices=_device_state(facts, devices, observed),
     )
-    stopping = dict(contradictions(kubelet, state, at_start=True))
-    problems += [problem(error.field, f"{error.reason}: {NO_START}") for error in stopping.values()]
-    for manager, error in contradictions(kubelet, state, without={Provider.MEMORY} - stopping.keys()):
+    running, at_start = contradictions(kubelet, state)
+    problems += [problem(error.field, f"{error.reason}: {NO_START}") for error in at_start.values()]
+    for manager, error in running.items():
         if isinstance(error, UnknownPartError):
             observed.hide(manager, error.field, error.reason)
             state = replace(state, cpu=empty.cpu) if manager is Provider.CPU else replace(state, memory=empty.memory)
         else:
             observed.contradictory = True
-            reason = (
-                f"{error.reason}: the kubelet has not finished writing, or was stopped before; no verdict is certain"
-            )
-            problems.append(problem(error.field, reason))
+            problems.append(problem(error.field, f"{error.reason}: {UNFINISHED}"))
     observed.state = state
     return observed
-
-
-def _cpu_state(document: JsonObject | None, kubelet: Kubelet, empty: CPUState, observed: ObservedState) -> CPUState:
-    policy = kubelet.config.cpu_manager_policy
-    content = _readable(document, policy, Provider.CPU, CPU_FIELD, observed, needed=kubelet.cpu_static)
-    if content is None:
-        return empty
-    return cpu_state(content, max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)) or empty
-
-
-def _memory_state(
-    document: JsonObject | None, kubelet: Kubelet, empty: MemoryState, observed: ObservedState
-) -> MemoryState:
-    policy = kubelet.config.memory_manager_policy
-    content = _readable(document, policy, Provider.MEMORY, MEMORY_FIELD, observed, needed=kubelet.memory_static)
-    return empty if content is None else memory_state(content) or empty
-
-
-def _readable(
-    document: JsonObject | None, policy: str, manager: Provider, field: str, observed: ObservedState, *, needed: bool
-) -> JsonObject | None:
-    """The content of the document. None: there is no state. If there should be one, the manager is hidden."""
-    if document is None:
-        if needed:
-            observed.hide(manager, field, "missing")
-        return None
-    content = restored(document, field)
-    written_by = content.get("policyName") or ""
-    if written_by != policy:
-        observed.hide(
-            manager, field, f"written under policy {shown(written_by)}, but the configuration has {shown(policy)}"
-        )
-        return None
-    return content if needed else None
 
 
 def _device_state(facts: NodeReport, devices: Devices, observed: ObservedState) -> DeviceState:

@@ -21,7 +21,7 @@ from extender.cluster.events import (
     Watching,
 )
 from extender.cluster.ledger import LEFT_REMEMBERED_SECONDS, MAX_LEFT, Ledger, expire, refuse
-from extender.cluster.node import NodeRecord
+from extender.cluster.node import NodeRecord, Restarts
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
 from extender.kubelet.admission import admit, release_pods, start_pod
@@ -630,9 +630,34 @@ def test_a_kubelet_becomes_silent_and_has_started_by_the_passing_of_time_alone()
         assert record is not None
         return record.certainty
 
-    world.report(EMPTY.state, 100, kubelet_listens=False, kubelet_seconds=0.5)
+    world.report(EMPTY.state, 100, kubelet_listens=False, kubelet_seconds=0.5, kubelet_certain=True)
     assert [certainty(now) for now in (149, 150, 900)] == [Certainty.EXACT, Certainty.STALE, Certainty.STALE]
     assert "n" in world.cluster.starting(900)
     world.report(EMPTY.state, 901, kubelet_listens=True, kubelet_seconds=1.0)
     assert [certainty(now) for now in (902, 909, 911)] == [Certainty.STALE, Certainty.STALE, Certainty.EXACT]
     assert "n" not in world.cluster.starting(911)
+
+
+def test_a_kubelet_is_silent_only_as_long_as_messages_say_so() -> None:
+    """Its exporter may be gone, as after a reboot: the node is stale as any other, and its last state is used."""
+    world = World()
+    stopped = {"kubelet_listens": False, "kubelet_certain": True, "kubelet_seconds": 0.5}
+    world.report(EMPTY.state, 0, boot_id="b", digest="d", **stopped)
+
+    def is_refused(now: float) -> tuple[bool, bool]:
+        world.cluster.expire(now)
+        return "n" in world.cluster.silent, "n" in world.cluster.starting(now)
+
+    assert [is_refused(now) for now in (40, 60, 1000)] == [(False, True), (True, True), (True, True)]
+    assert is_refused(1001) == (False, False)
+    world.cluster.heartbeat("n", boot_id="b", sequence=1, digest="d", now=1002)
+    assert is_refused(1002) == (True, True), "the exporter is back, and its report still says so"
+
+
+def test_a_kubelet_that_answers_is_not_silent_however_long_its_start_is_waited_for() -> None:
+    restarts = Restarts(start_seconds=90, down_seconds=50)
+    answering = observation_of("n", EMPTY, 1, EMPTY.state)
+    list(restarts.observe(replace(answering, kubelet_listens=True, kubelet_seconds=0.0), 100))
+    restarts.expire("n", 170, is_fresh=True)
+    assert not restarts.silent
+    assert [set(restarts.names(now, lambda *_: False)) for now in (170, 190)] == [{"n"}, set()]

@@ -77,7 +77,8 @@ def exporting(root: Path, code: str, interval: str) -> Iterator[tuple[Path, Fake
 
 def available(extender: FakeExtender) -> bool:
     """Whether the last report says that the kubelet answers."""
-    return bool(extender.reports and extender.reports[-1]["podresources"]["available"])
+    served = extender.reports[-1]["podresources"] if extender.reports else None
+    return bool(served and served["available"])
 
 
 def test_a_killed_and_a_started_kubelet_are_reported_at_once(root: Path) -> None:

@@ -1,7 +1,9 @@
 """All sources of a node together: what wins, what is kept, what is read again."""
 
 import math
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import grpc
 import orjson
 import pytest
+import trustme
 
 from node_exporter.agent import describe_changes
 from node_exporter.bounded_http import Connection
@@ -192,7 +195,7 @@ def test_start_and_stop_of_the_kubelet_are_in_the_report(root: Path, kubelet: Fa
     assert started.since == pytest.approx(kubelet.socket.stat().st_ctime, abs=0.002)
 
 
-def test_a_kubelet_that_refuses_or_is_slow_is_not_taken_for_a_stopped_one(root: Path, kubelet: FakeKubelet) -> None:
+def test_a_kubelet_that_refuses_is_not_taken_for_a_stopped_one(root: Path, kubelet: FakeKubelet) -> None:
     node = node_of(root)
     before = node.look(is_tick=True).podresources
     kubelet.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -200,6 +203,51 @@ def test_a_kubelet_that_refuses_or_is_slow_is_not_taken_for_a_stopped_one(root: 
 
     assert refused.pods is None
     assert refused.podresources == before
+
+
+def test_nothing_is_said_of_a_kubelet_without_a_socket_until_it_had_one(root: Path, kubelet: FakeKubelet) -> None:
+    """As with a path that is not mounted, where Kubernetes makes a directory, or a kubelet without podresources."""
+    kubelet.stop()
+    kubelet.socket.unlink(missing_ok=True)
+    node = node_of(root)
+    assert node.look(is_tick=True).podresources is None
+    kubelet.socket.mkdir()
+    assert node.look(is_tick=True).podresources is None
+    kubelet.socket.rmdir()
+    kubelet.start()
+    assert node.look(is_tick=True).podresources is not None
+    kubelet.stop()
+    kubelet.socket.unlink(missing_ok=True)
+    gone = node.look(is_tick=True).podresources
+    assert gone is not None
+    assert (gone.available, gone.certain) == (False, True)
+
+
+def test_an_exporter_that_starts_says_what_it_sees(root: Path, kubelet: FakeKubelet) -> None:
+    served = node_of(root).look(is_tick=True).podresources
+    kubelet.stop()
+    kubelet.socket.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(kubelet.socket))  # its file stays
+    before = time.time() - 0.01
+    stopped = node_of(root).look(is_tick=True).podresources
+
+    assert served is not None
+    assert stopped is not None
+    assert (served.available, served.certain, stopped.available, stopped.certain) == (True, True, False, True)
+    assert stopped.since >= before
+
+
+def test_an_exporter_that_cannot_reach_the_api_of_its_kubelet_does_not_take_it_for_stopped(
+    root: Path, kubelet: FakeKubelet, api: Connection, server: FakeKubeletApi, tmp_path: Path
+) -> None:
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    report = node_of(root, api).look(is_tick=True)
+    assert any("CERTIFICATE_VERIFY_FAILED" in problem.reason for problem in report.problems)
+    assert server.requests == []
+    assert kubelet.asked
+    assert report.podresources is not None
+    assert report.podresources.available
 
 
 def test_a_node_is_looked_at_often_only_after_a_start_or_stop_of_its_kubelet(
@@ -238,7 +286,7 @@ def test_a_state_between_two_writes_is_held_back_and_one_that_stays_is_published
     monkeypatch.undo()
     write_state(root, EMPTY)
     assert node.look(is_tick=False) == whole
-    assert node.seconds_to_next_look == SETTLING_LOOK_SECONDS
+    assert node.seconds_to_next_look == math.inf
 
 
 def test_many_problems_are_counted_and_not_listed(root: Path) -> None:

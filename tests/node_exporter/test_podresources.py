@@ -1,3 +1,4 @@
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,15 +56,50 @@ def test_missing_socket_is_a_problem(tmp_path: Path) -> None:
     assert PodResourcesClient(tmp_path / "kubelet.sock").ask()[1][0].reason.startswith("no socket")
 
 
-def test_refusal_and_slowness_are_problems_and_pass(kubelet: FakeKubelet) -> None:
+@pytest.mark.parametrize(
+    "name", ["RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "PERMISSION_DENIED", "INTERNAL", "UNAVAILABLE"]
+)
+def test_a_refusal_is_a_problem_and_passes_and_its_kubelet_is_not_stopped(kubelet: FakeKubelet, name: str) -> None:
+    """An older kubelet without the call refuses it as UNIMPLEMENTED."""
+    client = PodResourcesClient(kubelet.socket)
+
+    kubelet.refusal = grpc.StatusCode[name]
+    assert f"{name}: as told by the test" in client.ask()[1][0].reason
+    assert client.is_answering
+    kubelet.refusal = None
+    assert client.ask()[0] is not None
+
+
+def test_slowness_is_a_problem_and_passes_and_a_slow_kubelet_is_not_a_stopped_one(kubelet: FakeKubelet) -> None:
     client, go_on = PodResourcesClient(kubelet.socket, deadline_seconds=1.5), threading.Event()
 
-    kubelet.refusal = grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "RESOURCE_EXHAUSTED: as told by the test" in client.ask()[1][0].reason
-    kubelet.refusal, kubelet.before_answer = None, go_on.wait
-    assert "DEADLINE_EXCEEDED" in client.ask()[1][0].reason
+    kubelet.before_answer = go_on.wait
+    for _ in range(2):
+        assert "DEADLINE_EXCEEDED" in client.ask()[1][0].reason
+        assert client.is_answering, "its process begins each connection at once"
     go_on.set()
     assert client.ask()[0] is not None
+
+
+def test_a_process_that_takes_connections_and_is_silent_hangs_and_a_socket_without_a_process_is_of_a_stopped_kubelet(
+    tmp_path: Path,
+) -> None:
+    client = PodResourcesClient(tmp_path / "kubelet.sock", deadline_seconds=0.5)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "kubelet.sock"))
+        listening.listen()
+        assert client.ask()[0] is None
+        assert client.is_answering is False
+    client.is_answering = None
+    assert client.ask()[0] is None
+    assert client.is_answering is False
+
+
+def test_nothing_is_known_of_a_kubelet_at_a_path_that_is_too_long_to_connect_to(tmp_path: Path) -> None:
+    client = PodResourcesClient(tmp_path / ("x" * 120), deadline_seconds=0.5)
+    client.is_answering = True
+    assert client.ask()[0] is None
+    assert client.is_answering is None
 
 
 def test_restarted_kubelet_is_reached_at_once(kubelet: FakeKubelet) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from node_exporter.__main__ import run as run_command
 from tests.node_exporter.fake_extender import Answer, FakeExtender
+from tests.node_exporter.fake_kubelet import FakeKubelet
 from tests.node_exporter.nodes import KUBELET, MACHINE, SCENARIO, cpu_state, memory_state
 from tests.node_exporter.trees import KUBELET_DIR, write_machine, write_scenario
 from tests.waiting import PATIENCE_SECONDS, until
@@ -96,21 +97,43 @@ def test_node_without_a_kubelet_is_reported_with_problems(tmp_path: Path) -> Non
     } in (report["problems"])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_without_rights_the_readable_part_is_reported(root: Path) -> None:
+def report_as_somebody_else(root: Path) -> dict[str, Any]:
+    """What an exporter without root's rights reports."""
     root.chmod(0o755)
-    (root / KUBELET_DIR).chmod(0o700)
-    program = (
-        "import os, yaml; from node_exporter.__main__ import main;"  # loaded as root, who may read the interpreter
+    program = (  # loaded as root, who may read the interpreter
+        "import os, yaml, grpc; from node_exporter._podresources import podresources_pb2;"
+        "from node_exporter.__main__ import main;"
         f"os.setgroups([]); os.setgid({SHAPE_UID}); os.setuid({SHAPE_UID}); main()"
     )
-
     done = subprocess.run(
         [sys.executable, "-c", program, "report", "--root", str(root)], capture_output=True, text=True, check=False
     )
-
     assert done.stderr == ""
-    report = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_kubelet_that_the_exporter_may_not_reach_is_not_taken_for_a_stopped_one(root: Path) -> None:
+    kubelet = FakeKubelet(root / KUBELET_DIR / "pod-resources/kubelet.sock").start()
+    try:
+        kubelet.socket.chmod(0o600)
+        no_right = report_as_somebody_else(root)
+        kubelet.socket.parent.chmod(0o700)
+        hidden = report_as_somebody_else(root)
+    finally:
+        kubelet.stop()
+
+    assert (no_right["podresources"], hidden["podresources"]) == (None, None)
+    assert "UNAVAILABLE" in {item["source"]: item["reason"] for item in no_right["problems"]}["podresources"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_without_rights_the_readable_part_is_reported(root: Path) -> None:
+    (root / KUBELET_DIR).chmod(0o700)
+
+    report = report_as_somebody_else(root)
+
     assert report["machine"] == MACHINE | {"num_cpus": None, "num_cores": None}
     assert report["state"]["cpu_manager_state"] is None
     assert report["devices"] is None, "not known, which is not none"

@@ -17,8 +17,9 @@ def test_bytes_that_a_running_kubelet_loses_are_no_contradiction_and_stop_the_ne
         nodes = (first._replace(amounts=((name, lost), *first.amounts[1:])), *rest)
         state = replace(node.state, memory=replace(node.state.memory, nodes=nodes))
 
-        assert list(contradictions(node.kubelet, state)) == []
-        reasons = [error.reason for _, error in contradictions(node.kubelet, state, at_start=True)]
+        running, at_start = contradictions(node.kubelet, state)
+        assert running == {}
+        reasons = [error.reason for error in at_start.values()]
         assert [reason[:33] for reason in reasons] == ([] if starts else ["1024 bytes of memory are reserved"])
 
 

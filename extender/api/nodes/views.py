@@ -195,7 +195,7 @@ def _own_problems(
     if record.silent_since is not None:
         reason = (
             f"the kubelet has not answered for {now - record.silent_since:.0f} s: the node counts as stale, and gets "
-            "no pod that needs alignment; the kubelet's log says why"
+            "no pod that needs alignment; its log says why. If it runs, restart the exporter: it may have an old socket"
         )
         yield ProblemView(source="extender", path="podresources", reason=reason, severity="error")
     if record.unread:

@@ -24,11 +24,15 @@ class Reports:
         self.client, self.sequence = client, 0
         self.node = sample("node-a", workloads=[Workload(name="w", resources={"cpu": 4, "memory": "2Gi"})], **kubelet)
 
-    def send(self, *, available: bool, seconds: float, state: dict[str, Any] | None = None) -> None:
+    def send(self, *, available: bool, seconds: float, state: dict[str, Any] | None = None, **more: Any) -> None:
         """The kubelet has answered, or not, for *seconds*. *state*: its files; None: those of the sample."""
         self.sequence += 1
         report = report_of(self.node, sequence=self.sequence)
-        report["podresources"] = {"available": available, "since": report["observed_at"] - seconds}
+        report["podresources"] = {
+            "available": available,
+            "since": report["observed_at"] - seconds,
+            "certain": True,
+        } | more
         self.client.report(report if state is None else {**report, "state": state})
 
     @property
@@ -57,7 +61,10 @@ def test_a_silent_kubelet_gets_no_pod_at_filter_and_bind_and_people_see_why(tmp_
         assert SILENT in client.bind(pod, "node-a")
         detail = client.call("GET", PATH)[1]
         assert (detail["certainty"], detail["problems"]) == ("stale", 1)
-        assert detail["problem_list"][0]["reason"].startswith("the kubelet has not answered for 312 s: ")
+        assert detail["problem_list"][0]["reason"] == (
+            "the kubelet has not answered for 312 s: the node counts as stale, and gets no pod that needs alignment; "
+            "its log says why. If it runs, restart the exporter: it may have an old socket"
+        )
         assert b'numa_extender_nodes{certainty="stale"} 1.0' in client.call("GET", "/metrics")[1]
         small = pod_of("100m", name="small")
         small["status"]["qosClass"] = "Burstable"
@@ -66,6 +73,20 @@ def test_a_silent_kubelet_gets_no_pod_at_filter_and_bind_and_people_see_why(tmp_
 
         reports.send(available=True, seconds=600)
         assert (reports.certainty, client.bind(pod, "node-a")) == ("exact", "")
+
+
+def test_exporters_and_extenders_of_different_versions_refuse_no_good_node(tmp_path: Path) -> None:
+    """An exporter older than `certain` also says that the kubelet is stopped if it may not connect to its socket."""
+    with cluster(tmp_path, *NODES) as (_server, _service, client):
+        reports = Reports(client)
+        reports.send(available=False, seconds=5, certain=False)
+        assert client.filter(pod_of(4), "node-a")["Error"].startswith(f"numa-extender: {STARTING}")
+        reports.send(available=False, seconds=312, certain=False)
+        assert reports.certainty == "exact"
+        assert client.filter(pod_of(4), "node-a")["NodeNames"] == ["node-a"]
+
+        reports.send(available=True, seconds=312, of_a_newer_exporter={"x": 1})
+        assert reports.certainty == "exact"
 
 
 def test_a_kubelet_that_ends_at_every_start_is_silent_since_its_first_stop(tmp_path: Path) -> None:
