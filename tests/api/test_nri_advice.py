@@ -90,7 +90,7 @@ def test_room_is_made_where_the_policy_then_places_the_pod(client: TestClient) -
     (evicted,) = plan["evictions"]
     assert (plan["node"], evicted["node"]) == ("node-b", "node-b")
     assert len(plan["numa"]) == 1
-    assert any("granted and would refuse is not known" in note for note in answer["notes"])
+    assert any("it is not known what their NRI policy has granted" in note for note in answer["notes"])
 
 
 def test_defragment_counts_the_cpus_that_the_policy_can_give(client: TestClient) -> None:
