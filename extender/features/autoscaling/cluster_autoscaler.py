@@ -13,7 +13,7 @@ from typing import Final
 
 from extender.features.autoscaling.autoscaler import Autoscaler, Guard, Wish
 from extender.features.autoscaling.documents import LABEL, Record, metadata_of
-from extender.features.autoscaling.objects import PAGE, Objects, unless
+from extender.features.autoscaling.objects import Objects, listed, unless
 from extender.features.autoscaling.pools import NodePool, Room
 from extender.kube.client import JSON, path_of
 from extender.kube.objects import Json, ObjectName, items, mapping, name_of, strings, text
@@ -67,9 +67,8 @@ class ClusterAutoscaler(Autoscaler):
         """The reason of the condition that came last, such as `CapacityIsNotFound`; "": none yet."""
         if not records:
             return {}
-        query = {"labelSelector": LABEL, "limit": str(PAGE)}
-        listed = self.objects.client.request("GET", path_of(_API, "provisioningrequests"), query=query)
-        found = ((name_of(each), outcome_of(each)) for each in items(listed, "items"))
+        made = listed(self.objects.client, path_of(_API, "provisioningrequests"), LABEL)
+        found = ((name_of(each), outcome_of(each)) for each in made)
         return {(name.namespace, name.name): outcome for name, outcome in found}
 
 

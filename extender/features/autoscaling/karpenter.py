@@ -24,7 +24,7 @@ from typing import Final
 
 from extender.features.autoscaling.autoscaler import Autoscaler, Guard, Wish
 from extender.features.autoscaling.documents import Record
-from extender.features.autoscaling.objects import PAGE, Objects, unless
+from extender.features.autoscaling.objects import PAGE, Objects, listed, unless
 from extender.features.autoscaling.pools import HOSTNAME, INSTANCE_TYPE, KARPENTER_POOL, Model, NodePool, Room
 from extender.kube.client import JSON, path_of
 from extender.kube.errors import ApiError
@@ -41,8 +41,6 @@ DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 GUARD: Final = Guard(DO_NOT_DISRUPT, "true")
 GROWING_SECONDS: Final = 300
 """How long Karpenter takes to launch a node, or gives up (`LaunchTimeout`)."""
-MAX_PAGES: Final = 10
-"""Pages of NodeClaims that are read in one step."""
 _ZONE: Final = "topology.kubernetes.io/zone"
 _CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 _VARIES: Final = frozenset({_ZONE, _CAPACITY_TYPE, "topology.k8s.aws/zone-id", HOSTNAME})
@@ -96,17 +94,12 @@ class Karpenter(Autoscaler):
     @cached_property
     def _new_claims(self) -> Sequence[tuple[str, str]]:
         """The names of the NodeClaims that were created of late and are no nodes yet, and of their NodePools."""
-        found, query = [], {"labelSelector": KARPENTER_POOL, "limit": str(PAGE)}
-        for _ in range(MAX_PAGES):
-            listed = self.objects.client.request("GET", path_of(API, "nodeclaims"), query=query)
-            for claim in items(listed, "items"):
-                metadata = mapping(claim, "metadata")
-                created = unix_seconds(metadata.get("creationTimestamp")) or 0
-                if created > self.wall() - GROWING_SECONDS and "Initialized" not in _true_conditions(claim):
-                    found.append((name_of(claim).name, strings(metadata, "labels").get(KARPENTER_POOL, "")))
-            if not (more := text(mapping(listed, "metadata"), "continue")):
-                break
-            query = {**query, "continue": more}
+        found = []
+        for claim in listed(self.objects.client, path_of(API, "nodeclaims"), KARPENTER_POOL):
+            metadata = mapping(claim, "metadata")
+            created = unix_seconds(metadata.get("creationTimestamp")) or 0
+            if created > self.wall() - GROWING_SECONDS and "Initialized" not in _true_conditions(claim):
+                found.append((name_of(claim).name, strings(metadata, "labels").get(KARPENTER_POOL, "")))
         return found
 
     def together(self, pools: Sequence[NodePool]) -> Sequence[NodePool]:

@@ -14,7 +14,7 @@ import msgspec
 from extender.features.autoscaling.documents import LABEL, Record, annotated, record_of
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import ApiError
-from extender.kube.objects import ObjectName, items, name_of
+from extender.kube.objects import Json, ObjectName, items, mapping, name_of, text
 from extender.kube.pod_objects import read_pod
 from extender.observability.logs import FewWarnings
 
@@ -24,7 +24,8 @@ ACCOUNT: Final = "numa-extender-autoscaling"
 _TEMPLATES: Final = "/api/v1"
 MERGE: Final = "application/merge-patch+json"
 PAGE: Final = 500
-"""Most objects that one list has. There are never as many."""
+MAX_PAGES: Final = 40
+"""How many objects one reply has, and how many replies are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,13 @@ class Objects:
 
     def records(self) -> list[Record]:
         """The records of all PodTemplates of the controller. One that cannot be read is logged and left out."""
-        listed = self.client.request(
-            "GET", path_of(_TEMPLATES, "podtemplates"), query={"labelSelector": LABEL, "limit": str(PAGE)}
-        )
-        return list(_read(listed))
+        found = []
+        for each in listed(self.client, path_of(_TEMPLATES, "podtemplates"), LABEL):
+            try:
+                found.append(record_of(each))
+            except msgspec.MsgspecError as error:
+                LOG.warning("PodTemplate not read name=%s reason=%r", name_of(each).path, str(error))
+        return found
 
     def create_template(self, record: Record, template: JSON) -> None:
         """Create the PodTemplate, if it does not exist."""
@@ -69,12 +73,16 @@ class Objects:
                 raise
 
 
-def _read(listed: JSON) -> Iterator[Record]:
-    for each in items(listed, "items"):
-        try:
-            yield record_of(each)
-        except msgspec.MsgspecError as error:
-            LOG.warning("PodTemplate not read name=%s reason=%r", name_of(each).path, str(error))
+def listed(client: Requester, path: str, label: str) -> Iterator[Json]:
+    """The objects with this label. Raises KubeError, also if there are too many."""
+    query = {"labelSelector": label, "limit": str(PAGE)}
+    for _ in range(MAX_PAGES):
+        page = client.request("GET", path, query=query)
+        yield from items(page, "items")
+        if not (more := text(mapping(page, "metadata"), "continue")):
+            return
+        query = {**query, "continue": more}
+    raise ApiError(413, "TooMany", f"more than {PAGE * MAX_PAGES} objects of {path} have the label {label}")
 
 
 def unless(status: int, client: Requester, method: str, path: str, body: JSON | None = None) -> None:

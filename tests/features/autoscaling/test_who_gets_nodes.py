@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from extender.features.autoscaling import controller
+from extender.features.autoscaling import controller, objects
 from extender.features.autoscaling.cluster_autoscaler import CONSUME, SAFE_TO_EVICT
 from extender.features.autoscaling.objects import Objects
 from extender.features.autoscaling.waiting import PER_NAMESPACE
+from extender.kube.errors import ApiError
 from extender.kube.objects import name_of
 from extender.samples.nodes import Workload
 from tests.features.autoscaling.scale_up_world import FULL, SMALL, WAIT_SECONDS, ScaleUpWorld
@@ -245,3 +246,23 @@ def test_a_further_pod_of_a_guarded_pods_owner_gets_a_request_of_its_own(world: 
     world.step()
     world.step()
     assert world.is_clean(), "the first pod's guard has ended"
+
+
+def test_a_request_behind_many_records_of_guarded_pods_is_seen(
+    world: ScaleUpWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "PAGE", 1)
+    for number in range(3):
+        pod = world.asked_for(name=f"a{number}")
+        world.server.pods.bind(pod["metadata"]["name"], "old-a", "team")
+        world.node(sample("old-a", workloads=FULL), "big")
+        world.step()
+    world.asked_for(name="z")
+    world.step()
+    (asked,) = world.requests()
+    assert len(world.controller.shown) == 4
+    monkeypatch.setattr(objects, "MAX_PAGES", 2)
+    world.filter(world.pod(6, "more", "other"), "old-a")
+    with pytest.raises(ApiError, match="more than 2 objects"):
+        world.step(WAIT_SECONDS)
+    assert world.requests() == [asked], "nothing is asked for while not all requests are known"
