@@ -167,13 +167,6 @@ def never_guards() -> None:
     patch.object(Controller, "_guard", unguarded).start()
 
 
-def never_consumes() -> None:
-    """Pods are not marked as those of a request, so Cluster Autoscaler adds nodes for them by itself as well."""
-    from extender.features.autoscaling import cluster_autoscaler
-
-    patch.object(cluster_autoscaler, "consuming", lambda _record: {}).start()
-
-
 def ignores_limits() -> None:
     """The limits of a NodePool of Karpenter are not looked at."""
     from extender.features.autoscaling import karpenter
@@ -229,7 +222,6 @@ CHANGES: Final = {
         each.__name__: each
         for each in (
             never_guards,
-            never_consumes,
             ignores_limits,
             never_vetoes,
             never_evicts,
