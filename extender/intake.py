@@ -50,7 +50,8 @@ class PackedFacts(Mapping[str, object]):
 def report_facts(report: ReadReport) -> Mapping[str, object]:
     """The facts in *report*, as JSON. `pod_count`: how many `pods` there are, None if the node could not list them.
 
-    `resource_policy`: the name of the NRI policy; None if the node has none, or it is not known. `pcie_roots`: JSON.
+    `resource_policy`: the name of the NRI policy; None if the node has none, or it is not known. `pcie_roots`,
+    `claimed_cpus`: JSON.
     """
     facts = report.facts
     return PackedFacts(
@@ -58,6 +59,7 @@ def report_facts(report: ReadReport) -> Mapping[str, object]:
             "kubelet_version": facts.kubelet_version and intern(facts.kubelet_version),
             "resource_policy": None if report.nri is None else intern(report.nri.policy),
             "pcie_roots": intern(_ENCODER.encode(facts.pcie_roots).decode()),
+            "claimed_cpus": _ENCODER.encode(facts.claimed_cpus).decode(),
             "pod_count": None if facts.pods is None else len(facts.pods),
             "problems": msgspec.to_builtins(list(report.problems)),
         },

@@ -19,6 +19,7 @@ from node_exporter import checkpoints
 from node_exporter.bounded_http import Connection
 from node_exporter.build import build_report
 from node_exporter.cpu_lists import parse_cpu_list
+from node_exporter.dra_cpus import ClaimedCpus
 from node_exporter.files import describe, identity, is_directory, is_there, read_text, under
 from node_exporter.kubelet_config import effective_config, load_documents
 from node_exporter.kubelet_flags import Flags, find_command_line, last_value, parse_flags
@@ -221,6 +222,7 @@ class NodeReader:
         self._remembered: Remembered = {}
         self._podresources = PodResourcesClient(settings.root / SOCKET)
         self._nri = NriObserver(settings.root, settings.nri_config, settings.nri_release)
+        self._claimed_cpus = ClaimedCpus(settings.root)
         self._served: PodResourcesService | None = None
         self._last_whole: NodeReport | None = None
         self._torn_at: float | None = None
@@ -258,7 +260,7 @@ class NodeReader:
             podresources_service=self._served,
             nri=nri,
         )
-        return self._whole(report, is_torn=observation.is_torn)
+        return self._whole(self._claimed_cpus.added_to(report), is_torn=observation.is_torn)
 
     @property
     def _is_held_back(self) -> bool:

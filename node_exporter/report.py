@@ -312,6 +312,7 @@ class NodeReport:
     see the socket or is older than this field; `observed_at` - `since` is how long it has had this state.
     `nri` None: the exporter has not found an NRI topology-aware policy on the node. `pcie_roots`: the NUMA node of each
     PCIe root, as {"pci0000:3a": 0}; empty if the kernel knows none, and of exporters that are older than this field.
+    `claimed_cpus`: the CPU list of each claim that dra-driver-cpu has prepared, by its UID.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -331,6 +332,7 @@ class NodeReport:
     podresources: PodResourcesService | None = None
     nri: ReportedNriPolicy | None = None
     pcie_roots: Mapping[str, int] = field(default_factory=dict)
+    claimed_cpus: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from watchfiles import watch
 
-from node_exporter.files import describe, identity
+from node_exporter.dra_cpus import DIRECTORY, is_spec
+from node_exporter.files import describe, identity, under
 from node_exporter.nri_plugin import STATE_FILE
 
 LOG = logging.getLogger(__name__)
@@ -43,11 +44,12 @@ READ_BYTES = 4096
 class StateWatcher:
     """Calls `on_change`, from its own thread, when a state file or the kubelet's socket is written or replaced.
 
-    `root`: where the node's files are, for the NRI plugin's state file.
+    `root`: where the node's files are, for the NRI plugin's state file and the files of dra-driver-cpu.
     """
 
     def __init__(self, root: Path, kubelet_dir: Path, on_change: Callable[[], None]) -> None:
-        self._watched = (*(kubelet_dir / name for name in DIRECTORIES), (root / STATE_FILE).parent)
+        others = ((root / STATE_FILE).parent, under(root, DIRECTORY))
+        self._watched = (*(kubelet_dir / name for name in DIRECTORIES), *others)
         self._on_change = on_change
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="state-watcher", daemon=True)
@@ -76,7 +78,7 @@ class StateWatcher:
             return
         changes = watch(
             *watched,
-            watch_filter=lambda _, path: path.rpartition("/")[2] in NAMES,
+            watch_filter=lambda _, path: (name := path.rpartition("/")[2]) in NAMES or is_spec(name),
             debounce=DEBOUNCE_MILLISECONDS,
             step=STEP_MILLISECONDS,
             stop_event=self._stop,

@@ -42,6 +42,7 @@ from extender.wire.state_files import NOTHING_HIDDEN, observed_state
 from node_exporter import report
 
 ROOTS: Final = "pcie_roots"
+CLAIMED_CPUS: Final = "claimed_cpus"
 NRI_VERSION: Final = 1
 MAX_PROBLEMS: Final = 200
 """How many problems of one report are kept."""
@@ -58,6 +59,7 @@ MAX_BYTES: Final[Mapping[str, int]] = {
     "rules": _MIB // 8,
     NRI: _MIB,
     ROOTS: _MIB // 16,
+    CLAIMED_CPUS: _MIB // 4,
 }
 """8,192 CPUs are 200 kB, 16,384 devices 1 MB, a state file with 1,000 pods 300 kB. Any other field: `_MAX_OTHER`."""
 _MAX_OTHER: Final = 64 << 10
@@ -72,6 +74,7 @@ _EMPTY: Final[Mapping[str, bytes]] = {
     "rules": b"{}",
     NRI: b"null",
     ROOTS: b"{}",
+    CLAIMED_CPUS: b"{}",
 }
 _NRI_FIXED: Final = ("machine", "config", "config_status", "policy", "release", "grant_fields", "doubts")
 """The parts of the section `nri` from which the policy is made."""
@@ -267,7 +270,7 @@ def _with_kubelet(
         kubelet = same or _read_kubelet(facts, parts, problems)
         if kubelet is None:
             return read
-        if any(field not in ("problems", "zones", NRI, ROOTS) for field, _ in parts.left_out):
+        if any(field not in ("problems", "zones", NRI, ROOTS, CLAIMED_CPUS) for field, _ in parts.left_out):
             problems.append(problem("", "a part of the report is too large: no verdict is possible", "error"))
             return read
         observed = observed_state(facts, kubelet, devices, problems)

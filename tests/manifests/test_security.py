@@ -9,6 +9,7 @@ import pytest
 from extender.config.settings import Settings
 from extender.identity import AccessScope
 from extender.kube.authority import GRANTS as SCOPES
+from node_exporter.dra_cpus import DIRECTORY
 from node_exporter.nri_plugin import STATE_FILE
 from tests.kube.test_rbac import ACCOUNTS, GRANTS
 from tests.manifests.rendering import MANIFESTS, TARGETS, containers, documents, everything, named, pod_specs, rendered
@@ -211,6 +212,19 @@ def test_the_exporter_only_reads_what_the_nri_plugin_writes() -> None:
     assert [rule["verbs"] for rule in rules] == [["get"]]
     assert (mount["mountPath"], mount["readOnly"]) == (str(Path("/") / Path(STATE_FILE).parent), True)
     assert {"name": "NUMA_NRI_NAMESPACE", "value": "kube-system"} in pod["containers"][0]["env"]
+
+
+def test_the_exporter_only_reads_what_dra_driver_cpu_writes() -> None:
+    """It gets no right and no other directory with it."""
+    objects, plain = rendered("base/exporter", "dra-cpus"), rendered("base/exporter")
+    mounts, before = (
+        named(each, "DaemonSet", EXPORTER)["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+        for each in (objects, plain)
+    )
+    (mount,) = (each for each in mounts if each not in before)
+
+    assert _rules(objects) == _rules(plain)
+    assert (mount["mountPath"], mount["readOnly"]) == (DIRECTORY, True)
 
 
 def _resources(objects: tuple[Json, ...]) -> set[str]:

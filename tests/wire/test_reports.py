@@ -394,6 +394,7 @@ _FULL = {
     **report_of(NODE), **nri_report(pods=[placed_pod("a", "2")]), "pods": _PODS, "zones": _ZONES,
     "problems": [{"source": "s", "path": "p", "reason": "r", "severity": "info"}],
     "podresources": {"available": True, "since": 5}, "rules": {"x": True}, "pcie_roots": {"pci0000:3a": 0},
+    "claimed_cpus": {"0c8f4c1e": "2-5"},
 }  # fmt: skip
 _EVERYWHERE = _places(_FULL)[1:]
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from extender.features.claims.objects import ClaimObjects
 from extender.features.claims.questions import QuestionForecast
 from extender.features.claims.ranking import ClaimRanking
 from extender.kube.changes import Batch, Gone
+from extender.kubelet.machine import Machine
+from extender.kubelet.sets import parse_list
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 LOG: Final = logging.getLogger(__name__)
@@ -46,20 +49,25 @@ class ClaimsFeature(ConnectedFeature):
         connection.watch("resource slices", SLICES, partial(self._take, objects.set_slice, "slices"))
         connection.watch("resource claims", CLAIMS, partial(self._take, objects.set_claim, "claims"))
         connection.surroundings.devices_on = lambda name: objects.devices_on(name) if objects.complete else None
-        connection.every(ROOTS_SECONDS, self.read_roots)
+        connection.every(ROOTS_SECONDS, self.read_reports)
         if self.forecasts is not None:
             connection.watch("device classes", CLASSES, partial(self._take, self.objects.set_class, "classes"))
             connection.watch("claim templates", TEMPLATES, partial(self._take, self.objects.set_template, "templates"))
             connection.surroundings.claims_on = self.objects.claims_on
             self.service.surroundings.make_forecast = self._forecast
 
-    async def read_roots(self) -> None:
-        """Take the NUMA nodes of PCIe roots from the reports of the nodes that need them."""
+    async def read_reports(self) -> None:
+        """Take the NUMA nodes of PCIe roots, and of CPUs of claims, from the reports of the nodes that need them."""
         for name in {*self.objects.rooted.values()}:
             record = self.service.known.nodes.get(name)
             text = None if record is None else record.observation.facts.get("pcie_roots")
             if isinstance(text, str):
                 self.objects.set_roots(name, _roots_of(text))
+        for name in self.objects.cpu_nodes:
+            record = self.service.known.nodes.get(name)
+            text = None if record is None else record.observation.facts.get("claimed_cpus")
+            if record is not None and record.observation.kubelet is not None and isinstance(text, str):
+                self.objects.set_cpus(name, _numa_of_claims(text, record.observation.kubelet.machine))
 
     def _take(self, put: Callable[[str, Any], None], watch: str, batch: Batch[Any]) -> None:
         for change in batch.changes:
@@ -83,6 +91,16 @@ def _roots_of(text: str) -> Mapping[str, int]:
     """The same object for equal texts: many nodes are alike."""
     roots: dict[str, int] = orjson.loads(text)
     return roots
+
+
+@lru_cache(256)
+def _numa_of_claims(text: str, machine: Machine) -> Mapping[str, int]:
+    """The NUMA nodes of the CPUs of each claim, by its UID. A claim whose CPUs cannot be read is left out."""
+    found: dict[str, int] = {}
+    for uid, cpus in orjson.loads(text).items():
+        with suppress(ValueError):
+            found[uid] = machine.numa_bits_of_cpus(parse_list(cpus, machine.all_cpus.bit_length()))
+    return found
 
 
 def _rules(version: str) -> AllocatorRules | None:

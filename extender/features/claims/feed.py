@@ -66,6 +66,7 @@ class AllocatedClaim(NamedTuple):
     exact: ResourceClaim
     extended_of: str = ""
     is_read: bool = True
+    uid: str = ""
 
     @property
     def name(self) -> str:
@@ -128,12 +129,12 @@ def decode_claim(value: Mapping[str, Any]) -> tuple[str, AllocatedClaim] | None:
     if exact := _exact(claim_from_json, value):
         if exact.allocated is None and len(asked_by(exact)) > MAX_ASKED:
             return claim, AllocatedClaim(ResourceClaim(claim, ()), is_read=False)
-        return claim, AllocatedClaim(exact, _pod_of_extended(metadata))
+        return claim, AllocatedClaim(exact, _pod_of_extended(metadata), uid=text(metadata, "uid"))
     results = items(mapping(mapping(mapping(value, "status"), "allocation"), "devices"), "results")
     ids = (tuple(text(each, key) for key in ("driver", "pool", "device", "request")) for each in results)
     held = tuple(AllocatedDevice((driver, pool, name), request=of) for driver, pool, name, of in ids)
     exact = ResourceClaim(claim, (), allocated=held or None)
-    return claim, AllocatedClaim(exact, _pod_of_extended(metadata), is_read=False)
+    return claim, AllocatedClaim(exact, _pod_of_extended(metadata), is_read=False, uid=text(metadata, "uid"))
 
 
 def decode_template(value: Mapping[str, Any]) -> tuple[str, ResourceClaim] | None:

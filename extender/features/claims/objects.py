@@ -6,6 +6,7 @@ Rules of this file
 - Of a pool only the slices of its highest generation count, as for kube-scheduler.
 - Devices that are not local to one node are left out, because they have no NUMA node that matters.
 - The NUMA node of a claimed device is not known if no current slice lists the device.
+- CPUs of a prepared claim are where the report of the node says, and not where their device is.
 - If a slice cannot be read, the devices of its node are not known, or those of all nodes if it does not name one. A
   claim that cannot be read holds the devices that it names. What it asks for is not known.
 """
@@ -21,7 +22,7 @@ from extender.dra.objects import DeviceClass, DeviceId, DraNode, ResourceClaim, 
 from extender.dra.pools import PoolId, SliceIndex
 from extender.dra.rules import AllocatorRules
 from extender.features.claims.feed import MAX_NUMA, AllocatedClaim, NamedSlice
-from extender.questions.node_context import DynamicDevice
+from extender.questions.node_context import CPU_DRIVER, DynamicDevice
 
 MAX_HOLDERS: Final = 2000
 """Claims that have devices of the pools of one node. If there are more, nothing is known of the devices to come."""
@@ -78,6 +79,8 @@ class ClaimObjects:
         self._of_node: dict[str, dict[str, NamedSlice]] = {}
         self._unread: dict[str, str] = {}
         """The node of each slice that cannot be read; "": all nodes."""
+        self._cpus: dict[str, Mapping[str, int]] = {}
+        """The NUMA nodes of the CPUs of each prepared claim, by node and the UID of the claim."""
         self._roots: dict[str, Mapping[str, int]] = {}
         """The NUMA node of each PCIe root, by node."""
         self._claims: dict[str, AllocatedClaim] = {}
@@ -153,6 +156,16 @@ class ClaimObjects:
             for each in self._of_node.get(node_name, {}).values():
                 self._changed(each)
 
+    @property
+    def cpu_nodes(self) -> Iterable[str]:
+        """The nodes whose CPUs the DRA driver for CPUs allocates."""
+        slices = (of for (driver, _), of in self._of_pool.items() if driver == CPU_DRIVER)
+        return {each.node_name for of in slices for each in of.values()}
+
+    def set_cpus(self, node_name: str, numa: Mapping[str, int]) -> None:
+        """The NUMA nodes, as raw bits, of the CPUs that each prepared claim has on a node, by the UID of the claim."""
+        self._cpus[node_name] = numa
+
     def devices_on(self, name: str) -> tuple[DynamicDevice, ...]:
         """The devices of a node, in the order in which each slice lists them. "": those local to no node.
 
@@ -191,9 +204,10 @@ class ClaimObjects:
         if keys is None:
             return None
         here = {device.key: device for device in self.devices_on(node_name)}
-        return tuple(
-            here.get(key) or DynamicDevice(*key, claim=claim) for key in keys if key in here or not self._is_listed(key)
-        )
+        known = [key for key in keys if key in here or not self._is_listed(key)]
+        found = (here.get(key) or DynamicDevice(*key, claim=claim) for key in known)
+        cpus = self._cpus.get(node_name, {}).get(self._claims[claim].uid)
+        return tuple(each._replace(numa=cpus) if cpus and each.is_cpus else each for each in found)
 
     def devices_for_extended(self, pod_uid: str, node_name: str) -> Sequence[tuple[int, DynamicDevice]] | None:
         """The devices that stand for a pod's extended resources, each with the position of its container.

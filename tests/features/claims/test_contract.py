@@ -386,6 +386,23 @@ def test_cpus_of_claims_on_two_numa_nodes_break_a_demand(tmp_path: Path) -> None
         assert why(client, claiming()) == ELSEWHERE
 
 
+@pytest.mark.parametrize(("on", "reason"), [((1,), ""), ((0, 1), ELSEWHERE), ((), NOT_SAID)])
+def test_a_prepared_claim_has_its_cpus_where_the_report_says(tmp_path: Path, on: tuple[int, ...], reason: str) -> None:
+    """The device is a socket, of which the driver names no NUMA node. *on*: the NUMA nodes of the claim's CPUs."""
+    report = report_of(sample("node-a", cpuManagerPolicy="none", memoryManagerPolicy="None"))
+    cpus = ",".join(str(cpu) for cpu, _, _, numa, _ in report["machine"]["cpus"] if numa in on)
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        claims = {"of-another": "0-3", "broken": "x"} | ({"claim-uid": cpus} if on else {})
+        client.report({**report, "claimed_cpus": claims})
+        publish(server, "dra.cpu", cpudevsocket000=None)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default", "uid": "claim-uid"}})
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 1)
+        allocate(server, "cpudevsocket000", driver="dra.cpu")
+        until_allocated(service)
+
+        until(lambda: why(client, claiming()) == reason)
+
+
 def extended(name: str = "p") -> Json:
     """A pod whose second container requests a GPU that no device plugin of the node serves."""
     pod = pod_of(4, name=name)
