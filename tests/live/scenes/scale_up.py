@@ -149,6 +149,9 @@ def _group(running: Cluster, book: Book, made: Machines, findings: Findings, say
     added, needed = len(made.made) - before, GROUP - free
     say(f"{running_now} pods of a group of {GROUP} run; {added} nodes were added, {free} were free")
     findings.must("nodes added for a group", added, f"{needed} or one more", ok=needed <= added <= needed + 1)
+    further = create(running.plane.api, owned("further", 7, owner))["metadata"]["uid"]
+    runs = book.wait(lambda: (entry := book.entry(further)) and entry.running, BOUND_SECONDS)
+    findings.must("a further pod of their owner, while they are guarded", int(runs), "1 that runs", ok=runs)
 
 
 def _requests(running: Cluster) -> list[Json]:
