@@ -121,7 +121,7 @@ def _make_judging(settings: Settings, nodes: NodeStore, effects: Effects, judge:
     """The judge of pods for the verbs. *judge*: replaces the one of the settings.
 
     A merit that follows from the placements costs no extra work. For every other strategy a second judge computes the
-    merit, so that filter does not wait for it.
+    merit, so that filter does not wait for it where many nodes are judged.
     """
     strategy = make_strategy(settings.strategy, Weights.parse(settings.resource_weights))
     unjudged = UnjudgedClasses()

@@ -31,7 +31,6 @@ from extender.scheduling.late_projections import LateProjections
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged
 
-"""The rules assumed for kubelets that have not reported."""
 MAX_AT_ONCE: Final = 16
 """How many classes are judged on the event loop: those of the few nodes that changed since the last call of a shape."""
 MERIT_STEPS: Final = 20_000
@@ -111,15 +110,9 @@ class CachedJudge:
         due = [each for each in entry.missing(classes) if entry.shares.get(each.id, 0) < shares]
         if not due:
             return
+        limit, had = replays.time_limit(self._clock, deadline), dict(entry.shares)
         judged: replays.Judged = await self._offload(
-            replays.judge_all,
-            self.judge,
-            entry.shape,
-            due,
-            replays.time_limit(self._clock, deadline),
-            dict(entry.shares),
-            is_any_feasible,
-            self._cpu_clock,
+            replays.judge_all, self.judge, entry.shape, due, limit, had, is_any_feasible, self._cpu_clock
         )
         entry.shares.update(judged.had)
         if (seconds := self._clock() - began) > replays.LONG_SECONDS and not is_any_feasible:
@@ -127,10 +120,15 @@ class CachedJudge:
         self._store(entry, due, judged.judgements)
 
     def answer_at_once(self, entry: ShapeJudgements, classes: Collection[NodeClass]) -> bool:
-        """As `answer`, on the event loop, for replays that are short; whether all of *classes* are judged."""
+        """As `answer`, on the event loop, by short replays, also for `ranking`; whether all of *classes* are judged."""
         missing = entry.missing(classes)
         short = [each for each in missing if each.id not in entry.shares]
-        self._store(entry, short, replays.judge_quickly(self.judge, entry.shape, short))
+        judged = replays.judge_quickly(self.ranking.judge, entry.shape, short)
+        if judged and self.ranking is not self:
+            ranked = {i: each._replace(detail="") for i, each in judged.items()}
+            self.ranking.cache.store(self.ranking.entry(entry.shape.pod), ranked, self._cluster.index.ids)
+            judged = {i: each if each.merit is None else each._replace(merit=0) for i, each in judged.items()}
+        self._store(entry, short, judged)
         return not entry.missing(missing)
 
     async def _late_answers(

@@ -15,7 +15,7 @@ from extender.wire.scheduler import SchedulerArgs
 class Prioritize:
     """The verb. *seconds*: the longest time of one call, on the monotonic *clock*.
 
-    The merits are computed here, and not in filter: only for nodes that passed.
+    Most merits are computed here, and not in filter: only for nodes that passed.
     """
 
     def __init__(self, seconds: float, shared: SharedParts) -> None:

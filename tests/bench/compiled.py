@@ -39,9 +39,8 @@ from tests.reports import pod_of
 
 ROOT = Path(__file__).parents[2]
 COMPILED = (
-    "admission", "budget", "choices", "cpu_assignment", "cpu_distribution", "cpu_manager",
-    "device_manager", "families", "hints", "memory_manager", "never", "observed", "pod_level", "policies", "scopes",
-    "sets",
+    "admission", "budget", "cpu_assignment", "cpu_distribution", "cpu_manager",
+    "device_manager", "hints", "memory_manager", "never", "observed", "pod_level", "sets", "topology_manager",
 )  # fmt: skip
 """The modules of `extender/kubelet` that have functions, and no value of a node that is sent to question workers."""
 ROUNDS, SAMPLES, REPLAYS, NODES = 3, 30, 10, 60
