@@ -16,7 +16,7 @@ from extender.kubelet.hints import Distances
 from extender.kubelet.machine import Machine
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.rules import Rules
-from extender.kubelet.state import DeviceState, RuntimeGrants
+from extender.kubelet.state import DeviceState, NUMANodeMemory, RuntimeGrants
 from extender.kubelet.verdict import Admitted, Certainty, Verdict
 
 
@@ -46,12 +46,11 @@ class RuntimePolicy(Protocol):
 class Kubelet:
     """A running kubelet's constants. CPU sets are raw bits.
 
-    `distances` is set only if the closer NUMA nodes win a tie. `reserved_cpus` and `reserved_physical_cpus` (all
-    threads of cores with a reserved CPU) are 0 under CPU policy none. `runtime`: the policy of the container
-    runtime, which decides when containers are created. None if there is none. `caveats`: what every verdict of this
-    kubelet must add, such as that the rules of another version are used. `borrowed`: the kubelet is another node's, and
-    this node is assumed to have an equal one. `certainty`: that of a verdict which depends on no random choice: ASSUMED
-    if the version or the node is assumed.
+    `distances` is set only if closer NUMA nodes win a tie. `reserved_cpus` and `reserved_physical_cpus` (all threads of
+    cores with a reserved CPU) are 0 under CPU policy none. `memory_nodes`: what the memory manager starts with.
+    `runtime`: the container runtime's policy, which decides when containers are created; None: none. `caveats`: what
+    each verdict must add, such as that another version's rules are used. `borrowed`: the kubelet is another node's,
+    assumed to be equal. `certainty`: that of a verdict without random choices; ASSUMED if version or node are assumed.
 
     `crashes_on_any_pod`: every merge panics, because a NUMA id does not fit into the mask of all nodes, which is nil
     then. The list of a provider without preference is merged with that mask as well, so a pod that needs no alignment
@@ -72,6 +71,7 @@ class Kubelet:
     reserved_cpus: int
     reserved_physical_cpus: int
     memory_static: bool
+    memory_nodes: tuple[NUMANodeMemory, ...]
     crashes_on_any_pod: bool
     certainty: Certainty
     caveats: tuple[str, ...] = ()

@@ -17,7 +17,6 @@ from extender.kubelet.errors import FieldError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.sets import bits_of, format_list, iter_bits
-from extender.kubelet.startup import default_memory_nodes
 from extender.kubelet.state import (
     Block,
     CPUState,
@@ -222,7 +221,7 @@ def _differs_at_start(kubelet: Kubelet, state: MemoryState, blocks: list[Block])
     groups could overlap, and a release then loses bytes for good. Returns what differs; "" if nothing does.
     """
     reserved, sizes = dict[str, int](), dict[str, int]()
-    for node, empty in zip(state.nodes, default_memory_nodes(kubelet), strict=True):
+    for node, empty in zip(state.nodes, kubelet.memory_nodes, strict=True):
         expected = dict(empty.amounts)
         for name, amounts in node.amounts:
             if name not in expected or expected[name][:3] != amounts[:3]:

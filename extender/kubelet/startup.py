@@ -59,8 +59,6 @@ def start(machine: Machine, config: KubeletConfig, budget: Budget | None = None)
     )
     reserved = _reserved_cpus(machine, config, assignment, budget or Budget()) if cpu_static else 0
     memory_static = _memory_static(config, rules)
-    if memory_static:
-        _check_reserved_memory(machine, config)
     return Kubelet(
         machine=machine,
         config=config,
@@ -76,6 +74,7 @@ def start(machine: Machine, config: KubeletConfig, budget: Budget | None = None)
         reserved_cpus=reserved,
         reserved_physical_cpus=bits_of_cores(machine, reserved),
         memory_static=memory_static,
+        memory_nodes=_memory_nodes(machine, config) if memory_static else (),
         crashes_on_any_pod=policy is not TopologyPolicy.NONE and max(machine.numa_ids, default=0) > MAX_NUMA_ID,
         certainty=Certainty.ASSUMED if rules.newer_than_known else Certainty.EXACT,
         caveats=_caveats(config, rules),
@@ -259,27 +258,25 @@ def initial_state(kubelet: Kubelet, devices: Mapping[str, Mapping[str, state.Dev
 
     Source: cm/cpumanager/policy_static.go validateState; cm/memorymanager/policy_static.go getDefaultMachineState.
     """
-    shared = kubelet.machine.all_cpus
-    if kubelet.cpu_options.strict_reservation:
-        shared &= ~kubelet.reserved_cpus
+    shared = kubelet.machine.all_cpus & ~(kubelet.reserved_cpus if kubelet.cpu_options.strict_reservation else 0)
     return state.ManagerState(
         cpu=state.CPUState(default=shared if kubelet.cpu_static else 0),
-        memory=state.MemoryState(nodes=default_memory_nodes(kubelet) if kubelet.memory_static else ()),
+        memory=state.MemoryState(nodes=kubelet.memory_nodes),
         devices=state.DeviceState.of(devices),
         runtime=None if kubelet.runtime is None else kubelet.runtime.start(),
     )
 
 
-def default_memory_nodes(kubelet: Kubelet) -> tuple[state.NUMANodeMemory, ...]:
-    """The memory manager's machine state with nothing allocated, ascending by NUMA id."""
+def _memory_nodes(machine: Machine, config: KubeletConfig) -> tuple[state.NUMANodeMemory, ...]:
+    """The memory manager's machine state with nothing allocated, ascending by NUMA id. Raises KubeletConfigError."""
+    _check_reserved_memory(machine, config)
     reserved: dict[tuple[int, str], int] = {}
-    for entry in kubelet.config.reserved_memory:
+    for entry in config.reserved_memory:
         for name, amount in entry.limits_bytes.items():
             reserved[entry.numa, name] = reserved.get((entry.numa, name), 0) + amount
     result = []
-    for node in kubelet.machine.numa_nodes:
-        amounts = {}
-        hugepages_bytes = 0
+    for node in machine.numa_nodes:
+        amounts, hugepages_bytes = dict[str, state.MemoryAmounts](), 0
         for page_bytes, pages in node.hugepages.items():
             name = f"hugepages-{format_bytes(page_bytes)}"
             total = page_bytes * pages

@@ -171,7 +171,7 @@ REPORT, HEARTBEAT = report.NodeReport, report.Heartbeat
 _HEARTBEAT: Final = msgspec.json.Decoder(report.Heartbeat)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ReadReport:
     """A consistent report. `kubelet` and `state` None: no verdict is possible.
 
@@ -184,7 +184,7 @@ class ReadReport:
     """
 
     facts: report.NodeReport
-    problems: Sequence[report.Problem]
+    problems: list[report.Problem]
     version_from_node: str | None = None
     is_starting: bool = False
     kubelet: Kubelet | None = None
@@ -239,22 +239,17 @@ def read_report(
     )
     problems = _problems(facts, version_from_node, unknown_nri, parts.left_out)
     read = ReadReport(facts=facts, problems=problems, version_from_node=version_from_node, is_starting=is_starting)
-    read = _with_kubelet(read, parts, problems, known, starts=starts)
+    _read_kubelet_and_state(read, parts, known, starts=starts)
     if unknown_nri or any(field == NRI for field, _ in parts.left_out):
-        read = replace(read, hidden=read.hidden | {Provider.RUNTIME})
-    return replace(read, problems=tuple(problems))
+        read.hidden |= {Provider.RUNTIME}
+    return read
 
 
-def _with_kubelet(
-    read: ReadReport,
-    parts: ReportParts,
-    problems: list[report.Problem],
-    known: Callable[[str], Kubelet | None],
-    *,
-    starts: bool,
-) -> ReadReport:
-    """*read* with the kubelet, its state, and the facts of the NRI policy; adds to *problems*. Raises WireError."""
-    facts = read.facts
+def _read_kubelet_and_state(
+    read: ReadReport, parts: ReportParts, known: Callable[[str], Kubelet | None], *, starts: bool
+) -> None:
+    """Set the kubelet, its state, and the facts of the NRI policy. Raises WireError."""
+    facts, problems = read.facts, read.problems
     try:
         list_at(facts.pods, "pods", MAX_PODS)
         digest = parts.kubelet_digest(facts.kubelet_version or "", facts.rules)
@@ -263,23 +258,23 @@ def _with_kubelet(
             raise NewKubeletError
         if facts.nri is not None:
             runtime = same.runtime if same and isinstance(same.runtime, NriRuntime) else None
-            nri, nri_problems = read_nri(facts.nri, runtime)
-            read = replace(read, nri=nri)
+            read.nri, nri_problems = read_nri(facts.nri, runtime)
             problems += nri_problems
         devices = devices_of(facts.devices or {})
         kubelet = same or _read_kubelet(facts, parts, problems)
         if kubelet is None:
-            return read
+            return
         if any(field not in ("problems", "zones", NRI, ROOTS, CLAIMED_CPUS) for field, _ in parts.left_out):
             problems.append(problem("", "a part of the report is too large: no verdict is possible", "error"))
-            return read
+            return
         observed = observed_state(facts, kubelet, devices, problems)
     except CapError as cap:
         problems.append(problem(cap.field, f"too large for a node: {cap.reason}: no verdict is possible", "error"))
-        return read
-    read = replace(read, state=observed.state, hidden=observed.hidden, contradictory=observed.contradictory)
-    read = replace(read, kubelet=kubelet, kubelet_digest=digest)
-    return read if facts.nri is None else _with_policy(read, kubelet, observed.state, problems)
+        return
+    read.state, read.hidden, read.contradictory = observed.state, observed.hidden, observed.contradictory
+    read.kubelet, read.kubelet_digest = kubelet, digest
+    if facts.nri is not None:
+        _read_policy(read, kubelet, observed.state)
 
 
 def _read_kubelet(facts: report.NodeReport, parts: ReportParts, problems: list[report.Problem]) -> Kubelet | None:
@@ -307,17 +302,19 @@ def _read_kubelet(facts: report.NodeReport, parts: ReportParts, problems: list[r
     return None
 
 
-def _with_policy(read: ReadReport, kubelet: Kubelet, state: ManagerState, problems: list[report.Problem]) -> ReadReport:
-    """*read* with the NRI policy and its grants; the policy is hidden if a part of that is not known."""
-    if read.nri is not None:
-        known = kubelet.runtime if isinstance(kubelet.runtime, NriRuntime) else None
-        try:
-            policy = known or nri_policy(read.nri)
-            state = replace(state, runtime=nri_state(policy, read.nri.grants))
-            return replace(read, kubelet=replace(kubelet, runtime=policy), state=state)
-        except UnknownPolicyError as unknown:
-            problems.append(problem(unknown.field, f"{unknown.reason}: no verdict of the NRI policy"))
-    return replace(read, hidden=read.hidden | {Provider.RUNTIME})
+def _read_policy(read: ReadReport, kubelet: Kubelet, state: ManagerState) -> None:
+    """Set the NRI policy and its grants. The policy is hidden if a part of that is not known."""
+    if read.nri is None:
+        read.hidden |= {Provider.RUNTIME}
+        return
+    known = kubelet.runtime if isinstance(kubelet.runtime, NriRuntime) else None
+    try:
+        policy = known or nri_policy(read.nri)
+        read.state = replace(state, runtime=nri_state(policy, read.nri.grants))
+        read.kubelet = replace(kubelet, runtime=policy)
+    except UnknownPolicyError as unknown:
+        read.problems.append(problem(unknown.field, f"{unknown.reason}: no verdict of the NRI policy"))
+        read.hidden |= {Provider.RUNTIME}
 
 
 def _problems(

@@ -55,7 +55,7 @@ def test_a_whole_report_is_the_node() -> None:
     assert report.kubelet.identity == NODE.kubelet.identity
     assert _holdings(report) == _holdings(NODE)
     assert report.hidden == frozenset()
-    assert report.problems == ()
+    assert report.problems == []
 
 
 def test_unknown_fields_of_a_newer_exporter_are_passed_over() -> None:

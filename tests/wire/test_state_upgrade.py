@@ -139,7 +139,7 @@ def test_a_file_survives_the_change_of_the_kubelet(
 
     for cpu, memory in (files, rewritten):
         report = _read(tmp_path, new, cpu, memory)
-        assert (report.problems, report.hidden) == ((), frozenset())
+        assert (report.problems, report.hidden) == ([], frozenset())
         assert report.kubelet is not None
         assert report.state is not None
         assert report.state.cpu.entries == {"uid-held": {"app": 0b1100}}
