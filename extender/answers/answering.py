@@ -7,23 +7,25 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from extender.answers.capacity import CapacityReply, CapacityRequest, PlanRequest, capacity_documents, plan_documents
-from extender.answers.defragment import DefragmentReply, DefragmentRequest, defragment_documents
+from extender.answers.capacity import capacity_documents, plan_documents
+from extender.answers.defragment import defragment_documents
 from extender.answers.finding import ProgressLine
-from extender.answers.make_room import MakeRoomReply, MakeRoomRequest, make_room_documents
+from extender.answers.make_room import make_room_documents
 from extender.answers.question import Asked, PastCall, QuestionKind
-from extender.answers.resize_check import ResizeCheckReply, ResizeCheckRequest, resize_check_documents
-from extender.answers.restart_check import RestartCheckReply, RestartCheckRequest, restart_check_documents
-from extender.answers.rightsize import RightsizeReply, RightsizeRequest, rightsize_documents
+from extender.answers.resize_check import resize_check_documents
+from extender.answers.restart_check import restart_check_documents
+from extender.answers.rightsize import rightsize_documents
 from extender.answers.snapshot import Snapshot
-from extender.answers.tune import TuneReply, TuneRequest, tune_documents
-from extender.answers.what_if import WhatIfReply, WhatIfRequest, what_if_documents
+from extender.answers.tune import tune_documents
+from extender.answers.what_if import what_if_documents
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
 from extender.replay.alignment import alignment_of_outcomes
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import SHAPE_UID
-from extender.wire.questions import Question
+from extender.wire import advice_replies as advice
+from extender.wire import pod_replies as pods
+from extender.wire import questions as asks
 from extender.wire.replies import ReplyBody
 from extender.wire.verdicts import Verdict, explained
 
@@ -44,7 +46,7 @@ class AskedRoute(NamedTuple):
     """
 
     kind: QuestionKind
-    question: type[Question]
+    question: type[asks.Question]
     reply: type[ReplyBody] | None
     documents: Callable[[Asked, Snapshot, Judge], Iterator[ReplyBody]]
     tag: str = "advice"
@@ -57,15 +59,17 @@ class AskedRoute(NamedTuple):
 
 
 _ROUTES: Final = (
-    AskedRoute(QuestionKind.WHAT_IF, WhatIfRequest, WhatIfReply, what_if_documents, tag="what-if", lines=False),
-    AskedRoute(QuestionKind.CAPACITY, CapacityRequest, CapacityReply, capacity_documents, tag="what-if"),
-    AskedRoute(QuestionKind.PLAN, PlanRequest, None, plan_documents, tag="what-if"),
-    AskedRoute(QuestionKind.RESIZE_CHECK, ResizeCheckRequest, ResizeCheckReply, resize_check_documents),
-    AskedRoute(QuestionKind.RESTART_CHECK, RestartCheckRequest, RestartCheckReply, restart_check_documents),
-    AskedRoute(QuestionKind.MAKE_ROOM, MakeRoomRequest, MakeRoomReply, make_room_documents),
-    AskedRoute(QuestionKind.DEFRAGMENT, DefragmentRequest, DefragmentReply, defragment_documents),
-    AskedRoute(QuestionKind.TUNE, TuneRequest, TuneReply, tune_documents),
-    AskedRoute(QuestionKind.RIGHTSIZE, RightsizeRequest, RightsizeReply, rightsize_documents),
+    AskedRoute(
+        QuestionKind.WHAT_IF, asks.WhatIfRequest, pods.WhatIfReply, what_if_documents, tag="what-if", lines=False
+    ),
+    AskedRoute(QuestionKind.CAPACITY, asks.CapacityRequest, pods.CapacityReply, capacity_documents, tag="what-if"),
+    AskedRoute(QuestionKind.PLAN, asks.PlanRequest, None, plan_documents, tag="what-if"),
+    AskedRoute(QuestionKind.RESIZE_CHECK, asks.ResizeCheckRequest, advice.ResizeCheckReply, resize_check_documents),
+    AskedRoute(QuestionKind.RESTART_CHECK, asks.RestartCheckRequest, advice.RestartCheckReply, restart_check_documents),
+    AskedRoute(QuestionKind.MAKE_ROOM, asks.MakeRoomRequest, advice.MakeRoomReply, make_room_documents),
+    AskedRoute(QuestionKind.DEFRAGMENT, asks.DefragmentRequest, advice.DefragmentReply, defragment_documents),
+    AskedRoute(QuestionKind.TUNE, asks.TuneRequest, advice.TuneReply, tune_documents),
+    AskedRoute(QuestionKind.RIGHTSIZE, asks.RightsizeRequest, advice.RightsizeReply, rightsize_documents),
 )
 TABLE: Final = {route.kind: route for route in _ROUTES}
 """The questions of people. That about a past call has no route."""

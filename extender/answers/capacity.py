@@ -2,155 +2,28 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Final
-
-from msgspec import Meta
+from typing import Final
 
 from extender.answers.notes import all_notes
 from extender.answers.question import Asked
-from extender.answers.reading import (
-    HypotheticalNodes,
-    NodeNames,
-    pods_question_of,
-    subjects_asked,
-    workload_of,
-)
+from extender.answers.reading import pods_question_of, subjects_asked, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.kubelet.verdict import Certainty
-from extender.questions.capacity import Capacity, CapacityLimit, NodeRoom
+from extender.questions.capacity import Capacity, NodeRoom
 from extender.questions.dra import with_forecast
 from extender.questions.node_context import Subject
-from extender.questions.plan import PlacementPlan, PlannedPod, nowhere
+from extender.questions.plan import PlacementPlan, nowhere
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
+from extender.wire import pod_replies
 from extender.wire.errors import WireError
-from extender.wire.questions import Question, Workload
-from extender.wire.replies import ReplyBody, about
+from extender.wire.questions import MAX_PLANNED_PODS, CapacityRequest, PlannedWorkload, PlanRequest
+from extender.wire.replies import ReplyBody
 from extender.wire.verdicts import alignment_counts
 from extender.wire.workloads import PodWorkload
 
-MAX_MIX: Final = 64
-MAX_COPIES: Final = 10_000
-MAX_PLANNED_PODS: Final = 10_000
 MAX_PLACED: Final = 50_000_000
 """Limit on the pods of a plan times the nodes: it bounds the cost of one plan."""
-
-
-class CapacityRequest(Question):
-    """How many pods fit: copies of one pod, or of a mix of pods taken in turn."""
-
-    pods: Annotated[list[Workload], about("One pod, or a mix of pods taken in turn.", min_length=1, max_length=MAX_MIX)]
-    nodes: NodeNames = None
-    hypothetical: HypotheticalNodes = []
-    max_copies: Annotated[int, about("Stop counting on a node at this many pods.", ge=1, le=MAX_COPIES)] = 1000
-    group: Annotated[
-        int, about("Pods that must run together: the answer counts whole groups of so many.", ge=1, le=MAX_COPIES)
-    ] = 1
-
-
-class PlannedWorkload(Question):
-    """Pods of one template in a plan."""
-
-    pod: Workload
-    copies: Annotated[
-        Annotated[int, Meta(ge=0, le=MAX_PLANNED_PODS)] | None, about("Null: the number of replicas in the document.")
-    ] = None
-
-
-class PlanRequest(Question):
-    """Pods in the order of their creation."""
-
-    pods: Annotated[
-        list[PlannedWorkload], about("In the order of their creation.", min_length=1, max_length=MAX_PLANNED_PODS)
-    ]
-    nodes: NodeNames = None
-    hypothetical: HypotheticalNodes = []
-    all_or_nothing: Annotated[
-        bool, about("If one pod fits on no node, none is placed: no line has a node, and `held_back` counts them.")
-    ] = False
-
-
-class NodeCapacity(ReplyBody):
-    """How many pods one node admits."""
-
-    node: Annotated[str, about("Its name.")]
-    hypothetical: Annotated[bool, about("Whether the node is hypothetical.")]
-    copies: Annotated[int, about("Number of pods that certainly fit, one after another.")]
-    per_pod: Annotated[list[int], about("The same for each entry of `pods`.")]
-    aligned: Annotated[int, about("Of these, pods on one NUMA node.")]
-    split: Annotated[int, about("Of these, pods over several NUMA nodes.")]
-    not_managed: Annotated[int, about("Of these, pods to which no manager assigns NUMA nodes.")]
-    certainty: Annotated[Certainty, about("Certainty of the count.")]
-    totals_known: Annotated[
-        bool,
-        about(
-            "Whether the requests of the node's other pods are known. If not, the node's totals are used as if it were "
-            "empty, which gives too many pods where the kubelet aligns nothing."
-        ),
-    ]
-    limited_by: Annotated[CapacityLimit, about("Why no further pod fits.")]
-
-
-class RunsOut(ReplyBody):
-    """A reason why no further pod fits, and on how many nodes."""
-
-    why: Annotated[str, about("A fixed text.")]
-    resource: Annotated[str | None, about("What ran out; null: no single resource.")]
-    nodes: Annotated[int, about("Number of nodes.")]
-
-
-class CapacitySummary(ReplyBody):
-    """Totals over all nodes of the question."""
-
-    copies: Annotated[int, about("Number of pods.")]
-    group: Annotated[int, about("Pods that must run together, as in the question.")]
-    groups: Annotated[int, about("Whole groups of so many pods. At least so many, if `bounded` or a mix.")]
-    per_pod: Annotated[list[int], about("The same for each entry of `pods`.")]
-    aligned: Annotated[int, about("Of these, pods on one NUMA node.")]
-    split: Annotated[int, about("Of these, pods over several NUMA nodes.")]
-    not_managed: Annotated[int, about("Of these, pods to which no manager assigns NUMA nodes.")]
-    nodes: Annotated[int, about("Nodes of the question.")]
-    full_nodes: Annotated[int, about("Nodes that admit no further pod.")]
-    unknown_nodes: Annotated[int, about("Nodes for which no verdict is possible. They count as 0.")]
-    bounded: Annotated[bool, about("Whether `max_copies` ended the count on any node.")]
-    notes: Annotated[list[str], about("Assumptions of the count, and what was not checked.")]
-    runs_out: Annotated[list[RunsOut], about("The most frequent first.")]
-    replays: Annotated[int, about("Admissions replayed; equal nodes are counted once.")]
-
-
-class CapacityEnd(ReplyBody):
-    """The last line, with `Accept: application/x-ndjson`."""
-
-    summary: Annotated[CapacitySummary, about("Totals over all nodes.")]
-
-
-class CapacityReply(ReplyBody):
-    """The answer. With `Accept: application/x-ndjson` it is a line for each node, and then one with `summary`."""
-
-    summary: Annotated[CapacitySummary, about("Totals over all nodes.")]
-    nodes: Annotated[list[NodeCapacity], about("In the order of the question; by name if it names none.")]
-
-
-class PlanSummary(ReplyBody):
-    """The end of a plan."""
-
-    pods: Annotated[int, about("Pods of the plan.")]
-    placed: Annotated[int, about("Pods that have a node.")]
-    aligned: Annotated[int, about("Of these, pods on one NUMA node.")]
-    split: Annotated[int, about("Of these, pods over several NUMA nodes.")]
-    not_managed: Annotated[int, about("Of these, pods to which no manager assigns NUMA nodes.")]
-    unplaced: Annotated[int, about("Pods that have no node, and pods that are held back.")]
-    held_back: Annotated[
-        int, about("With `all_or_nothing`: pods that would have a node, although another pod has none.")
-    ]
-    notes: Annotated[list[str], about("Assumptions of the plan, and what was not checked.")]
-    per_node: Annotated[dict[str, int], about("Placed pods by node. Nodes without one are left out.")]
-
-
-class PlanEnd(ReplyBody):
-    """The last line of the stream."""
-
-    summary: Annotated[PlanSummary, about("Totals over all pods.")]
 
 
 def capacity_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
@@ -167,7 +40,7 @@ def capacity_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterat
 def counted(capacity: Capacity, subjects: Sequence[Subject], asked: Asked) -> Iterator[ReplyBody]:
     """The documents of one question."""
     rooms: list[NodeRoom] = []
-    shown: list[NodeCapacity] = []
+    shown: list[pod_replies.NodeCapacity] = []
     for room in capacity.rooms(subjects):
         rooms.append(room)
         shown.append(_room(capacity, room))
@@ -175,11 +48,15 @@ def counted(capacity: Capacity, subjects: Sequence[Subject], asked: Asked) -> It
             yield shown[-1]
     notes = all_notes(capacity.mix, subjects, capacity.left_out if asked.forecast else None)
     summary = _summary(capacity, rooms, notes)
-    yield CapacityEnd(summary=summary) if asked.lines else CapacityReply(summary=summary, nodes=shown)
+    yield (
+        pod_replies.CapacityEnd(summary=summary)
+        if asked.lines
+        else pod_replies.CapacityReply(summary=summary, nodes=shown)
+    )
 
 
-def _room(capacity: Capacity, room: NodeRoom) -> NodeCapacity:
-    return NodeCapacity.filled(
+def _room(capacity: Capacity, room: NodeRoom) -> pod_replies.NodeCapacity:
+    return pod_replies.NodeCapacity.filled(
         room,
         node=room.subject.name,
         hypothetical=room.subject.hypothetical,
@@ -189,11 +66,11 @@ def _room(capacity: Capacity, room: NodeRoom) -> NodeCapacity:
     )
 
 
-def _summary(capacity: Capacity, rooms: Sequence[NodeRoom], notes: list[str]) -> CapacitySummary:
+def _summary(capacity: Capacity, rooms: Sequence[NodeRoom], notes: list[str]) -> pod_replies.CapacitySummary:
     per_node = [capacity.per_pod(room.copies) for room in rooms]
     ends = Counter((room.limit.why, room.limit.resource) for room in rooms)
     per_pod = [sum(each) for each in zip(*per_node, strict=True)] or capacity.per_pod(0)
-    return CapacitySummary(
+    return pod_replies.CapacitySummary(
         copies=sum(room.copies for room in rooms),
         group=capacity.group,
         groups=capacity.groups(per_pod),
@@ -203,7 +80,10 @@ def _summary(capacity: Capacity, rooms: Sequence[NodeRoom], notes: list[str]) ->
         full_nodes=sum(not room.copies and room.certainty is not Certainty.UNKNOWN for room in rooms),
         unknown_nodes=sum(room.certainty is Certainty.UNKNOWN for room in rooms),
         bounded=any(room.limit.by == "max_copies" for room in rooms),
-        runs_out=[RunsOut(why=why, resource=resource, nodes=count) for (why, resource), count in ends.most_common()],
+        runs_out=[
+            pod_replies.RunsOut(why=why, resource=resource, nodes=count)
+            for (why, resource), count in ends.most_common()
+        ],
         replays=capacity.replays,
         notes=notes,
     )
@@ -241,7 +121,7 @@ def plan_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[R
 def _planned(
     plan: PlacementPlan, entries: Sequence[tuple[PodWorkload, int]], *, all_or_nothing: bool
 ) -> Iterator[ReplyBody]:
-    found: Iterable[PlannedPod] = plan.run(entries)
+    found: Iterable[pod_replies.PlannedPod] = plan.run(entries)
     held_back = 0
     if all_or_nothing:
         found = list(found)
@@ -259,7 +139,7 @@ def _planned(
             alignments[placed.alignment] += 1
         yield placed
     placed_pods, left_out = per_node.total(), len(plan.claims.left_out) if plan.claims else None
-    summary = PlanSummary(
+    summary = pod_replies.PlanSummary(
         pods=pods,
         placed=placed_pods,
         unplaced=pods - placed_pods,
@@ -268,4 +148,4 @@ def _planned(
         notes=all_notes([workload for workload, _ in entries], plan.subjects, left_out),
         per_node=dict(per_node),
     )
-    yield PlanEnd(summary=summary)
+    yield pod_replies.PlanEnd(summary=summary)

@@ -1,51 +1,22 @@
 """The reply to defragment: how many copies each number of moves gains."""
 
 from collections.abc import Iterator
-from typing import Annotated
 
 from extender.answers.finding import OUT_OF_TIME, blind_spots, limits_of, progress, subjects_of
-from extender.answers.make_room import EvictedPod, MovableNamespaces, evicted, eviction_objects
+from extender.answers.make_room import evicted, eviction_objects
 from extender.answers.notes import all_notes
-from extender.answers.pod_summary import PodSummary, pod_summary
+from extender.answers.pod_summary import pod_summary
 from extender.answers.question import Asked
-from extender.answers.reading import LiveNodes, question_of, workload_of
+from extender.answers.reading import question_of, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.questions.defragment import MAX_TRIALS, CurvePoint, Defragment
 from extender.questions.dra import with_forecast
 from extender.questions.evictions import Evictions
 from extender.scheduling.judge import Judge
-from extender.wire.questions import Question, Workload
-from extender.wire.replies import Notes, ReplyBody, about
-
-
-class DefragmentRequest(Question):
-    """A pod whose aligned copies are counted."""
-
-    pod: Workload
-    nodes: LiveNodes = None
-    priority: Annotated[int, about("No pod of a higher priority is moved.")] = 0
-    max_moves: Annotated[int, about("Largest number of moves.", ge=1, le=64)] = 10
-    namespaces: MovableNamespaces = None
-
-
-class DefragmentPoint(ReplyBody):
-    """The cluster after some moves."""
-
-    moves: Annotated[int, about("Pods moved so far.")]
-    copies: Annotated[int, about("Aligned copies of the pod that fit in all.")]
-    largest_cpus: Annotated[int, about("The most CPUs that such a pod could request and still be aligned; 0: none.")]
-    evictions: Annotated[list[EvictedPod], about("The moves of this step; empty: the present.")]
-
-
-class DefragmentReply(ReplyBody):
-    """How many copies fit after each number of moves."""
-
-    pod: Annotated[PodSummary, about("The pod as it was understood.")]
-    curve: Annotated[list[DefragmentPoint], about("The first is the present; after the last one no step gains more.")]
-    objects: Annotated[str, about("All evictions as objects of policy/v1, YAML; empty: none.")]
-    complete: Annotated[bool, about("False: the limit of tries ended the search.")]
-    notes: Notes
+from extender.wire.advice_replies import DefragmentPoint, DefragmentReply
+from extender.wire.questions import DefragmentRequest
+from extender.wire.replies import ReplyBody
 
 
 def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

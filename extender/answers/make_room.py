@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from operator import itemgetter
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import yaml
 
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, limits_of, progress, subjects_of
 from extender.answers.notes import all_notes
-from extender.answers.pod_summary import PodSummary, pod_summary
+from extender.answers.pod_summary import pod_summary
 from extender.answers.question import Asked
-from extender.answers.reading import Names, question_of, workload_of
+from extender.answers.reading import question_of, workload_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.sets import iter_bits
@@ -22,81 +22,14 @@ from extender.questions.make_room import MAX_ALTERNATIVES, MAX_TRIALS, MakeRoom,
 from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import format_milli
+from extender.wire.advice_replies import EvictedPod, MakeRoomReply, RoomPlan
 from extender.wire.errors import WireError
-from extender.wire.questions import Question, Workload
-from extender.wire.replies import Notes, ReplyBody, about
+from extender.wire.questions import MakeRoomRequest
+from extender.wire.replies import ReplyBody
 from extender.wire.templates import find_templates
-from extender.wire.verdicts import ContainerPlacement, container_placements
+from extender.wire.verdicts import container_placements
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
-
-
-MovableNamespaces = Annotated[Names | None, about("Only pods of these namespaces are evicted. Null: of all.")]
-
-
-class MakeRoomRequest(Question):
-    """A pod that finds no aligned place."""
-
-    pod: Workload
-    nodes: Annotated[Names | None, about("Nodes that may get the pod. Null: all of them.")] = None
-    priority: Annotated[
-        int | None, about("No pod of a higher priority is evicted. Null: `spec.priority` of the pod, or 0.")
-    ] = None
-    max_evictions: Annotated[int, about("Largest number of evictions in one plan.", ge=1, le=8)] = 4
-    namespaces: MovableNamespaces = None
-
-
-class EvictedPod(ReplyBody):
-    """One pod to evict, and where its replacement goes."""
-
-    pod: Annotated[str, about("NAMESPACE/NAME.")]
-    node: Annotated[str, about("The node on which it runs.")]
-    priority: Annotated[int, about("Its priority; 0 if it is not known.")]
-    owner: Annotated[str, about("Kind of its controller; empty if it is not known.")]
-    requests: Annotated[dict[str, str], about("Its requests, as kube-scheduler counts them.")]
-    to: Annotated[str, about("The node for its replacement: it is aligned there if it holds anything.")]
-    numa: Annotated[list[int], about("NUMA nodes on that node; empty: it holds nothing there.")]
-
-
-class RoomPlan(ReplyBody):
-    """Evictions, and where the pod is placed after them."""
-
-    node: Annotated[str, about("The node that aligns the pod afterwards.")]
-    numa: Annotated[list[int], about("NUMA nodes of the pod on that node.")]
-    containers: Annotated[dict[str, ContainerPlacement], about("Its placement, by container.")]
-    cordon: Annotated[
-        list[str],
-        about(
-            "Nodes to cordon before the first eviction: no replacement may go to a node that has to lose a pod. "
-            "Uncordon each one once its last pod here has its replacement, and the plan's node at the end."
-        ),
-    ]
-    evictions: Annotated[
-        list[EvictedPod],
-        about(
-            "One after another: evict the next one only when the replacement of the one before has a node, and ask "
-            "again if it is not `to`. Empty: the pod fits now."
-        ),
-    ]
-    objects: Annotated[str, about("Eviction objects of policy/v1 as YAML; empty: none.")]
-    script: Annotated[str, about("The same with kubectl, for a POSIX shell; empty: none.")]
-
-
-class MakeRoomReply(ReplyBody):
-    """Plans, the cheapest first."""
-
-    pod: Annotated[PodSummary, about("The pod as it was understood.")]
-    result: Annotated[
-        Literal["fits", "room", "none"],
-        about("`fits`: a node aligns it now. `room`: a node aligns it after the first plan. `none`: there is no plan."),
-    ]
-    plans: Annotated[list[RoomPlan], about("At most 3, each on another node.")]
-    searched: Annotated[int, about("Sets of pods and placements that were tried.")]
-    complete: Annotated[bool, about("False: not every choice was tried; `notes` say why.")]
-    blocked: Annotated[
-        list[str], about("If there is no plan: what keeps nodes and pods from one, and how many of them.")
-    ]
-    notes: Notes
 
 
 def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

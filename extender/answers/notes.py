@@ -17,12 +17,13 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.sets import format_list
 from extender.questions.claim_alignment import ClaimAlignment, used_by
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice, Subject
-from extender.questions.scheduler_checks import Scheduler, check_node
+from extender.questions.scheduler_checks import check_node
 from extender.replay.alignment import PodAlignment
 from extender.replay.alignment_demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.counts import NEWEST_RULES
 from extender.replay.pod import Pod
 from extender.wire.placement_rules import PlacementRules
+from extender.wire.pod_replies import Scheduler
 from extender.wire.workloads import PodWorkload
 
 MAX_NOTES: Final = 100

@@ -5,9 +5,7 @@ A bare manifest is a question too. Then the options are query parameters.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Annotated, Final, TypeVar
-
-from msgspec import Meta
+from typing import TypeVar
 
 from extender.answers.question import Asked
 from extender.answers.snapshot import Snapshot
@@ -17,20 +15,9 @@ from extender.questions.node_context import Subject
 from extender.wire.documents import read_documents
 from extender.wire.parsing import converted
 from extender.wire.questions import HypotheticalNode, Manifest, Question
-from extender.wire.replies import about
 from extender.wire.workloads import PodWorkload, bundle_of, workload_from_json
 
 Q = TypeVar("Q", bound=Question)
-MAX_NODES: Final = 20_000
-MAX_HYPOTHETICAL: Final = 64
-Names = Annotated[list[str], Meta(max_length=MAX_NODES)]
-LiveNodes = Annotated[Names | None, about("Live nodes by name. Null: all of them.")]
-NodeNames = Annotated[
-    Names | None, about("Live nodes by name. Null: all of them, unless `hypothetical` nodes are given. Empty: none.")
-]
-HypotheticalNodes = Annotated[
-    list[HypotheticalNode], about("Hypothetical nodes to use as well.", max_length=MAX_HYPOTHETICAL)
-]
 
 
 def question_of(asked: Asked, kind: type[Q]) -> Q:

@@ -2,42 +2,29 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Final
+from typing import Final
 
 from extender.answers.finding import blind_spots, find_pod
 from extender.answers.notes import all_notes
 from extender.answers.question import Asked
 from extender.answers.reading import question_of
 from extender.answers.snapshot import Snapshot
-from extender.kubelet.resize import ResizeResult
 from extender.kubelet.sets import format_list
-from extender.kubelet.verdict import Admitted, Certainty, Provider
+from extender.kubelet.verdict import Admitted, Provider
 from extender.questions.resize_check import POLICY_REFUSES, resize_check, resized
-from extender.questions.what_if import NodeWhatIf, Outcome
+from extender.questions.what_if import NodeWhatIf
 from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import format_milli
 from extender.wire import verdicts
+from extender.wire.advice_replies import PodPlacement, ResizeCheckReply
 from extender.wire.errors import WireError
 from extender.wire.parsing import parse_milli
-from extender.wire.questions import Question
-from extender.wire.replies import Notes, ReplyBody, about
+from extender.wire.questions import ResizeCheckRequest
+from extender.wire.replies import ReplyBody
 
 MAX_ELSEWHERE: Final = 5
 """How many other nodes are in one answer, the best first."""
-
-
-class PodPlacement(ReplyBody):
-    """Where a pod would be placed on one node, or why not."""
-
-    node: Annotated[str, about("Its name.")]
-    outcome: Annotated[Outcome, about("See `NodeAnswer.outcome`.")]
-    alignment: Annotated[verdicts.AlignmentName | None, about("Null: it does not fit.")]
-    alignment_certain: verdicts.AlignmentCertain
-    numa: verdicts.AlignedNUMA
-    containers: Annotated[dict[str, verdicts.ContainerPlacement], about("By name; empty: it does not fit.")]
-    reason: Annotated[str, about("Why not, in one sentence with amounts; empty: it fits.")]
-    certainty: Annotated[Certainty, about("How certain the placement is.")]
 
 
 def placement_of(answer: NodeWhatIf) -> PodPlacement:
@@ -47,44 +34,6 @@ def placement_of(answer: NodeWhatIf) -> PodPlacement:
         containers = verdicts.container_placements(whole_placements(verdict), answer.admitted_as)
     fields = verdicts.alignment_fields(answer.alignment)
     return PodPlacement.filled(answer, node=answer.subject.name, **fields, containers=containers)
-
-
-class ResizeCheckRequest(Question):
-    """Other amounts for one container of a running pod."""
-
-    pod: Annotated[str, about("NAMESPACE/NAME or UID of a pod on a node.", "demo/worker-0")]
-    container: Annotated[
-        str, about("Name of a container. May be empty if the pod has only one that runs for long.")
-    ] = ""
-    cpu: Annotated[str | None, about("New CPU request, a quantity; null: unchanged.", "8")] = None
-    memory: Annotated[str | None, about("New memory request, a quantity; null: unchanged.")] = None
-
-
-class ResizeCheckReply(ReplyBody):
-    """Whether the kubelet would accept the resize, and the alternatives."""
-
-    pod: Annotated[str, about("NAMESPACE/NAME.")]
-    node: Annotated[str, about("Its node.")]
-    container: Annotated[str, about("Name of the container.")]
-    before: Annotated[dict[str, str], about("The requests that change, as they are now.")]
-    after: Annotated[dict[str, str], about("The same requests after the change.")]
-    limits: Annotated[dict[str, str], about("The limits after the change; without resources that have none.")]
-    result: Annotated[
-        ResizeResult,
-        about(
-            "`fits`. `deferred`: not as long as the other pods are there. `infeasible`: never on this node with its "
-            "configuration. `not-supported`: this kubelet does not resize pods in place."
-        ),
-    ]
-    reason: Annotated[str, about("Why not, in one sentence; empty: it fits.")]
-    exclusive_cpus: Annotated[
-        str, about("CPUs that the container has for itself. A kubelet changes none; see `notes` for an NRI policy.")
-    ]
-    shared_cpus: Annotated[str, about("The node's shared pool; empty: the CPU Manager keeps none.")]
-    recreated: Annotated[PodPlacement, about("The pod if it were recreated on its own node.")]
-    elsewhere: Annotated[list[PodPlacement], about("Other nodes that it fits on, the best first; at most 5.")]
-    other_nodes: Annotated[int, about("How many other nodes it fits on.")]
-    notes: Notes
 
 
 def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

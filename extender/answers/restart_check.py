@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Final, get_args
 
 from extender.answers.finding import OUT_OF_TIME, blind_spots, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import LiveNodes, question_of
+from extender.answers.reading import question_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
@@ -18,104 +18,17 @@ from extender.questions.hypothetical import changed_config
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod
 from extender.questions.plan import PlacementPlan
-from extender.questions.restart_check import MAX_STATES, PodResult, RestartedNode, RestartedPod, restart_check
+from extender.questions.restart_check import MAX_STATES, RestartedNode, RestartedPod, restart_check
 from extender.scheduling.judge import Judge
+from extender.wire import advice_replies as replies
 from extender.wire.errors import WireError
-from extender.wire.questions import HypotheticalNode, Question
-from extender.wire.replies import Notes, ReplyBody, about
+from extender.wire.questions import HypotheticalNode, RestartCheckRequest
+from extender.wire.replies import ReplyBody
 
 MAX_PLANNED_NODES: Final = 32
 """Limit on the nodes whose pods get other nodes proposed. Each search replays on all nodes."""
 CHECK_SHARE: Final = 0.6
 """The share of the time after which no further node is checked. The rest is for the places of pods to drain."""
-NodeAction = Literal["restart", "drain-first", "drain-and-delete-files", "does-not-start", "unknown"]
-
-
-class RestartCheckRequest(Question):
-    """Nodes whose kubelets restart, with what is different afterwards."""
-
-    nodes: LiveNodes = None
-    kubelet_version: Annotated[str | None, about("Version after the restart; null: the same.", "v1.37.0")] = None
-    kubelet: Annotated[
-        dict[str, Any],
-        about(
-            "Fields of KubeletConfiguration that change; see `HypotheticalNode.kubelet`.",
-            {"topologyManagerPolicy": "restricted"},
-        ),
-    ] = {}
-    rules: Annotated[dict[str, bool], about("Rules that change; see `HypotheticalNode.rules`.")] = {}
-    reboot: Annotated[bool, about("The machine restarts, so no container runs when the kubelet does.")] = False
-
-
-class RefusedFileInfo(ReplyBody):
-    """A state file with which the kubelet does not start."""
-
-    file: Annotated[str, about("Its name in the kubelet's directory.", "cpu_manager_state")]
-    reason: Annotated[str, about("Why, in one sentence.")]
-
-
-class RestartedPodInfo(ReplyBody):
-    """What the restart does to one pod."""
-
-    pod: Annotated[str, about("NAMESPACE/NAME.")]
-    order: Annotated[int, about("Its place in the order of admission, from 1.")]
-    result: Annotated[
-        PodResult,
-        about(
-            "`kept`: admitted with what it holds. `moved`: admitted with other CPUs or memory. `may-fail`: it depends "
-            "on the order of admission or on a device plugin. `fails`: refused, and ended."
-        ),
-    ]
-    reason: Annotated[str, about("The pod status reason; empty if it is admitted.")]
-    message: Annotated[str, about("The message of the kubelet; empty if it is admitted.")]
-    cpus_before: Annotated[str, about("Exclusive CPUs that it holds; empty: none.")]
-    cpus_after: Annotated[str, about("Exclusive CPUs afterwards; empty: none, or it fails.")]
-    drain_first: Annotated[bool, about("Whether to evict it before the restart.")]
-    elsewhere: Annotated[str | None, about("The node that would admit it instead; null: none, or it need not move.")]
-
-
-class RestartedNodeInfo(ReplyBody):
-    """What the restart does to one node."""
-
-    node: Annotated[str, about("Its name.")]
-    action: Annotated[
-        NodeAction,
-        about(
-            "`restart`: nothing fails. `drain-first`: some pods fail. `drain-and-delete-files`: the kubelet refuses "
-            "state files. `does-not-start`: no kubelet starts with this configuration."
-        ),
-    ]
-    kubelet_version: Annotated[str, about("After the restart; empty: unknown.")]
-    error: Annotated[str, about("Why the configuration is invalid; empty: it is valid.")]
-    refused_files: Annotated[list[RefusedFileInfo], about("Empty: the kubelet reads all of them.")]
-    kept: Annotated[int, about("Pods that keep what they hold.")]
-    moved: Annotated[int, about("Pods that get other CPUs or memory.")]
-    may_fail: Annotated[int, about("Pods that may fail.")]
-    fails: Annotated[int, about("Pods that fail.")]
-    pods: Annotated[
-        list[RestartedPodInfo], about("In the order of admission. If there are several nodes, without kept pods.")
-    ]
-
-
-class RestartSummary(ReplyBody):
-    """Counts over all nodes."""
-
-    nodes: Annotated[int, about("Number of nodes.")]
-    actions: Annotated[dict[NodeAction, int], about("Nodes by `action`.")]
-    pods: Annotated[int, about("Pods on them that request something from a manager or are watched.")]
-    kept: Annotated[int, about("Pods that keep what they hold.")]
-    moved: Annotated[int, about("Pods that get other CPUs or memory.")]
-    may_fail: Annotated[int, about("Pods that may fail.")]
-    fails: Annotated[int, about("Pods that fail.")]
-    drained: Annotated[int, about("Pods to evict before the restart.")]
-
-
-class RestartCheckReply(ReplyBody):
-    """What the restart does to the nodes and their pods."""
-
-    nodes: Annotated[list[RestartedNodeInfo], about("The nodes, in a safe order.")]
-    summary: Annotated[RestartSummary, about("Counts.")]
-    notes: Notes
 
 
 def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
@@ -139,7 +52,7 @@ def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> I
     drained = [pod.pod.workload.pod for node in order for pod in node.drain_first]
     homes = _homes(order, with_forecast(asked.forecast, drained, snapshot.subjects(None)), judge)
     is_detailed = len(restarts) == 1
-    yield RestartCheckReply(
+    yield replies.RestartCheckReply(
         nodes=[_node(each, homes.get(each.subject.name, {}), is_detailed=is_detailed) for each in order],
         summary=_summary(restarts),
         notes=[*unseen, *_notes(restarts, reboot=question.reboot), *_left_out(len(restarts), len(subjects))],
@@ -182,16 +95,16 @@ def homes_of(pods: Sequence[NodePod], others: Sequence[Subject], judge: Judge) -
     return {pod.uid: each.node for pod, each in zip(pods, placed, strict=True)}
 
 
-def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: bool) -> RestartedNodeInfo:
+def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: bool) -> replies.RestartedNodeInfo:
     drained = {each.pod.uid for each in node.drain_first}
     subject = node.subject
     before = "" if subject.kubelet is None else subject.kubelet.config.kubelet_version
-    return RestartedNodeInfo(
+    return replies.RestartedNodeInfo(
         node=subject.name,
         action=_action(node),
         kubelet_version=before if node.config is None else node.config.kubelet_version,
         error=node.config_error,
-        refused_files=[RefusedFileInfo.filled(file, file=file.name) for file in node.refused_files],
+        refused_files=[replies.RefusedFileInfo.filled(file, file=file.name) for file in node.refused_files],
         **_by_result(node.pods),
         pods=[
             _pod(number, each, homes, is_drained=each.pod.uid in drained)
@@ -201,7 +114,7 @@ def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: 
     )
 
 
-def _action(node: RestartedNode) -> NodeAction:
+def _action(node: RestartedNode) -> replies.NodeAction:
     if not node.is_known:
         return "unknown"
     if node.config_error:
@@ -211,8 +124,10 @@ def _action(node: RestartedNode) -> NodeAction:
     return "drain-first" if node.drain_first else "restart"
 
 
-def _pod(number: int, each: RestartedPod, homes: Mapping[str, str | None], *, is_drained: bool) -> RestartedPodInfo:
-    return RestartedPodInfo.filled(
+def _pod(
+    number: int, each: RestartedPod, homes: Mapping[str, str | None], *, is_drained: bool
+) -> replies.RestartedPodInfo:
+    return replies.RestartedPodInfo.filled(
         each,
         pod=each.pod.name,
         order=number,
@@ -226,12 +141,12 @@ def _pod(number: int, each: RestartedPod, homes: Mapping[str, str | None], *, is
 def _by_result(pods: Iterable[RestartedPod]) -> dict[str, int]:
     """The fields of a reply for pods by result."""
     counts = Counter(each.result for each in pods)
-    return {result.replace("-", "_"): counts[result] for result in get_args(PodResult)}
+    return {result.replace("-", "_"): counts[result] for result in get_args(replies.PodResult)}
 
 
-def _summary(nodes: Sequence[RestartedNode]) -> RestartSummary:
+def _summary(nodes: Sequence[RestartedNode]) -> replies.RestartSummary:
     pods = [each for node in nodes for each in node.pods]
-    return RestartSummary(
+    return replies.RestartSummary(
         nodes=len(nodes),
         actions=dict(Counter(_action(node) for node in nodes)),
         pods=len(pods),

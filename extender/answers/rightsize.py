@@ -2,33 +2,17 @@
 
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import Annotated
 
 from extender.answers.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import LiveNodes, question_of
+from extender.answers.reading import question_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
-from extender.questions.rightsize import MAX_SHAPES, Rightsize, RightsizeSuggestion, Rightsizing
+from extender.questions.rightsize import MAX_SHAPES, Rightsize, Rightsizing
 from extender.scheduling.judge import Judge
-from extender.wire.questions import Question
-from extender.wire.replies import Notes, ReplyBody, about
-
-
-class RightsizeRequest(Question):
-    """Nodes whose pods are examined."""
-
-    nodes: LiveNodes = None
-    limit: Annotated[int, about("Number of suggestions to list.", ge=1, le=1000)] = 20
-
-
-class RightsizeReply(ReplyBody):
-    """Suggestions, the most valuable first: by the share of copies won, times the pods."""
-
-    suggestions: Annotated[list[RightsizeSuggestion], about("At most `limit`.")]
-    shapes: Annotated[int, about("Shapes examined.")]
-    found: Annotated[int, about("Suggestions found.")]
-    notes: Notes
+from extender.wire.advice_replies import RightsizeReply
+from extender.wire.questions import RightsizeRequest
+from extender.wire.replies import ReplyBody
 
 
 def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import yaml
 
-from extender.answers.capacity import MAX_PLANNED_PODS, PlannedWorkload, entries_of
+from extender.answers.capacity import entries_of
 from extender.answers.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.answers.question import Asked
-from extender.answers.reading import LiveNodes, question_of
+from extender.answers.reading import question_of
 from extender.answers.snapshot import Snapshot
 from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
@@ -21,96 +21,15 @@ from extender.questions.tune import Tune
 from extender.questions.tune_front import Change, Measures, Tuned
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
-from extender.wire.questions import Question
-from extender.wire.replies import Notes, ReplyBody, about
+from extender.wire.advice_replies import KubeletPatch, TunedConfiguration, TuneReply, TuneRestart
+from extender.wire.questions import TuneRequest
+from extender.wire.replies import ReplyBody
 from extender.wire.verdicts import alignment_counts
 
 MAX_FRONT: Final = 6
 """How many configurations of the front are listed."""
 RESTART_SHARE: Final = 0.85
 """The share of the time after which no further configuration is checked for restarts."""
-
-
-class TuneRequest(Question):
-    """Pods and nodes for which kubelet configurations are compared."""
-
-    pods: Annotated[
-        list[PlannedWorkload],
-        about("Pods to replay. Empty: the pods of each node.", max_length=MAX_PLANNED_PODS),
-    ] = []
-    nodes: LiveNodes = None
-    seed: Annotated[int, about("Seed of the search and of the orders of arrival.", ge=0, lt=1 << 32)] = 1
-    configurations: Annotated[int, about("Number of configurations to try.", ge=2, le=200)] = 32
-
-
-class TuneRestart(ReplyBody):
-    """What restart-check says of a change."""
-
-    files_refused: Annotated[int, about("Nodes whose kubelets refuse a state file.")]
-    not_starting: Annotated[int, about("Nodes whose kubelets do not start with the change.")]
-    pods_failing: Annotated[int, about("Running pods that fail.")]
-    pods_to_drain: Annotated[int, about("Running pods to evict before the restart.")]
-
-
-class KubeletPatch(ReplyBody):
-    """A change of the kubelet's configuration, for some nodes."""
-
-    nodes: Annotated[list[str], about("The nodes that need it.")]
-    patch: Annotated[str, about("The changed fields as KubeletConfiguration, YAML.")]
-
-
-class TunedConfiguration(ReplyBody):
-    """One configuration. Numbers of pods are means over the orders of arrival."""
-
-    current: Annotated[bool, about("Whether this is the present configuration.")]
-    best: Annotated[bool, about("Whether no other configuration surpasses this one.")]
-    change: Annotated[
-        dict[str, str],
-        about(
-            "Fields of KubeletConfiguration; options by name. `reservedSystemCPUs`: which NUMA nodes have the reserved "
-            "CPUs."
-        ),
-    ]
-    patches: Annotated[list[KubeletPatch], about("By node; without nodes that need no change.")]
-    admitted: Annotated[int, about("Pods admitted.")]
-    admitted_least: Annotated[int, about("At least so many in 19 of 20 orders of arrival.")]
-    admitted_most: Annotated[int, about("At most so many in 19 of 20 orders of arrival.")]
-    aligned: Annotated[int, about("Admitted pods that are on one NUMA node.")]
-    aligned_least: Annotated[int, about("As `admitted_least`.")]
-    aligned_most: Annotated[int, about("As `admitted_most`.")]
-    split: Annotated[int, about("Admitted pods that are split over several NUMA nodes.")]
-    not_managed: Annotated[int, about("Admitted pods that no manager places.")]
-    refused: Annotated[int, about("Pods refused.")]
-    stranded_cpus: Annotated[
-        int,
-        about(
-            "Free CPUs of NUMA nodes that have too few for any pod that the node admits; all CPUs of a node that "
-            "admits none of its pods."
-        ),
-    ]
-    stranded_cpus_least: Annotated[int, about("As `admitted_least`.")]
-    stranded_cpus_most: Annotated[int, about("As `admitted_most`.")]
-    guarantee_ends: Annotated[
-        int,
-        about(
-            "Nodes whose kubelets guarantee less alignment than now: after the change they may split a pod that they "
-            "would refuse now."
-        ),
-    ]
-    failing_nodes: Annotated[int, about("Nodes whose kubelets do not start with it.")]
-    restart: Annotated[TuneRestart | None, about("What the change would do now; null: no change, or no time was left.")]
-
-
-class TuneReply(ReplyBody):
-    """The present configuration, then the Pareto front: those that keep the guarantee of alignment first."""
-
-    configurations: Annotated[list[TunedConfiguration], about("The present one first; at most 7.")]
-    pods: Annotated[int, about("Pods replayed.")]
-    nodes: Annotated[int, about("Nodes replayed; a note says how many were left out.")]
-    tried: Annotated[int, about("Configurations tried.")]
-    complete: Annotated[bool, about("False: not every node and configuration was tried; see `notes`.")]
-    seed: Annotated[int, about("Seed of the orders of arrival. The same seed gives the same answer.")]
-    notes: Notes
 
 
 def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

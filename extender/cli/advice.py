@@ -9,22 +9,17 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.defragment import DefragmentReply
-from extender.answers.make_room import MakeRoomReply
-from extender.answers.question import QuestionKind
-from extender.answers.resize_check import PodPlacement, ResizeCheckReply
-from extender.answers.restart_check import NodeAction, RestartCheckReply, RestartedNodeInfo, RestartedPodInfo
-from extender.answers.rightsize import RightsizeReply
-from extender.answers.tune import TunedConfiguration, TuneReply
 from extender.answers.words import plural
 from extender.cli.client import complete_node
 from extender.cli.frame import Decorator, asks, next_text
 from extender.cli.questions import MANIFEST, kubelet_options, manifest_option, only_nodes
 from extender.cli.render import MARKS, new_table, notes, placement_line, pod_line
 from extender.replay.alignment import Alignment
+from extender.wire import advice_replies as replies
+from extender.wire import questions
 
 MAX_NAMES, WIDTH = 5, 34
-_ACTIONS: Final[Mapping[NodeAction, tuple[str, str]]] = {
+_ACTIONS: Final[Mapping[replies.NodeAction, tuple[str, str]]] = {
     "restart": ("✓ restart", "green"),
     "drain-first": ("! drain first", "yellow"),
     "drain-and-delete-files": ("! drain, delete files", "yellow"),
@@ -38,15 +33,15 @@ def _printed_as(*forms: str, text: str) -> Decorator:
 
 
 @asks(
-    QuestionKind.MAKE_ROOM,
-    "Show which pods to evict so that a pod is aligned.",
+    "/v1/advice/make-room",
+    questions.MakeRoomRequest,
     manifest_option,
     only_nodes,
     "priority",
     "max_evictions",
     _printed_as("evictions", "script", text="Print all plans as a table, or the first one in this form."),
 )
-def make_room(answer: MakeRoomReply, form: str) -> RenderableType:
+def make_room(answer: replies.MakeRoomReply, form: str) -> RenderableType:
     """The cheapest evictions that open an aligned place for a pod, and where the evicted pods would go.
 
     Nothing in the cluster changes: apply what --as evictions or --as script prints.
@@ -77,15 +72,15 @@ def make_room(answer: MakeRoomReply, form: str) -> RenderableType:
 
 
 @asks(
-    QuestionKind.DEFRAGMENT,
-    "Show what moving pods would gain in the whole cluster.",
+    "/v1/advice/defragment",
+    questions.DefragmentRequest,
     manifest_option,
     only_nodes,
     "priority",
     "max_moves",
     _printed_as("evictions", text="What to print of it."),
 )
-def defragment(answer: DefragmentReply, form: str) -> RenderableType:
+def defragment(answer: replies.DefragmentReply, form: str) -> RenderableType:
     """How many more copies of a pod would be aligned after some moves, and which moves these are.
 
     Nothing in the cluster changes.
@@ -105,14 +100,14 @@ def defragment(answer: DefragmentReply, form: str) -> RenderableType:
 
 
 @asks(
-    QuestionKind.RESIZE_CHECK,
-    "Show whether a kubelet would accept an in-place resize.",
+    "/v1/advice/resize-check",
+    questions.ResizeCheckRequest,
     click.argument("pod", metavar="NAMESPACE/NAME"),
     "container",
     "cpu",
     "memory",
 )
-def resize_check(answer: ResizeCheckReply) -> RenderableType:
+def resize_check(answer: replies.ResizeCheckReply) -> RenderableType:
     """Whether the kubelet would accept an in-place resize, and where the pod would go instead.
 
     Nothing in the cluster changes.
@@ -135,7 +130,7 @@ def resize_check(answer: ResizeCheckReply) -> RenderableType:
     return Group(head, table, count, *([notes(answer)] if answer.notes else []), _next_of_resize(answer))
 
 
-def _placement(placement: PodPlacement) -> str:
+def _placement(placement: replies.PodPlacement) -> str:
     """Where a pod would be placed, in a line."""
     if placement.outcome != "fits":
         return f"✗ {placement.reason or 'nothing is known of the node'}"
@@ -143,7 +138,7 @@ def _placement(placement: PodPlacement) -> str:
     return f"{MARKS[placement.alignment or Alignment.NOT_MANAGED][0]}: {where}"
 
 
-def _next_of_resize(answer: ResizeCheckReply) -> Text:
+def _next_of_resize(answer: replies.ResizeCheckReply) -> Text:
     if answer.result != "fits":
         return next_text("change the request in the pod's controller, which recreates the pod")
     namespace, name = answer.pod.split("/")
@@ -167,13 +162,13 @@ def _some_or_all(command: Any) -> Any:  # noqa: ANN401 - as click decorates
 
 
 @asks(
-    QuestionKind.RESTART_CHECK,
-    "Show what a restart of kubelets would do to their pods.",
+    "/v1/advice/restart-check",
+    questions.RestartCheckRequest,
     _some_or_all,
     kubelet_options("After the restart"),
     "reboot",
 )
-def restart_check(answer: RestartCheckReply) -> RenderableType:
+def restart_check(answer: replies.RestartCheckReply) -> RenderableType:
     """What happens to the pods when kubelets restart, are upgraded, or get another configuration.
 
     The nodes are listed in a safe order. Nothing in the cluster changes.
@@ -192,7 +187,7 @@ def restart_check(answer: RestartCheckReply) -> RenderableType:
     return Group(table, last, notes(answer), *_next(answer.nodes))
 
 
-def _next(nodes: Iterable[RestartedNodeInfo]) -> Iterator[Text]:
+def _next(nodes: Iterable[replies.RestartedNodeInfo]) -> Iterator[Text]:
     """What to do with the first node of the list that needs more than a restart."""
     if node := next((each for each in nodes if each.action.startswith("drain")), None):
         name, files = node.node, " and ".join(file.file for file in node.refused_files)
@@ -206,12 +201,12 @@ def _kept(count: int) -> str:
     return "no pod holds anything" if not count else f"{plural(count, 'pod')} {'is' if count == 1 else 'are'} kept"
 
 
-def _node_lines(node: RestartedNodeInfo) -> list[tuple[str, str, str]]:
+def _node_lines(node: replies.RestartedNodeInfo) -> list[tuple[str, str, str]]:
     lines = [("", node.error, "")] if node.error else []
     return lines + [("", f"{file.file}: {file.reason}", "") for file in node.refused_files]
 
 
-def _fate(pod: RestartedPodInfo) -> str:
+def _fate(pod: replies.RestartedPodInfo) -> str:
     if pod.result in ("fails", "may-fail"):
         return f"✗ {pod.result.replace('-', ' ')}: {pod.reason}: {pod.message}"
     if pod.result == "moved":
@@ -222,8 +217,8 @@ def _fate(pod: RestartedPodInfo) -> str:
 
 
 @asks(
-    QuestionKind.TUNE,
-    "Compare kubelet configurations for the cluster's pods.",
+    "/v1/advice/tune",
+    questions.TuneRequest,
     click.option(
         "--workload",
         "files",
@@ -236,7 +231,7 @@ def _fate(pod: RestartedPodInfo) -> str:
     "configurations",
     click.option("--patches", is_flag=True, help="Print the changes as KubeletConfiguration as well."),
 )
-def tune(answer: TuneReply, *, patches: bool) -> RenderableType:
+def tune(answer: replies.TuneReply, *, patches: bool) -> RenderableType:
     """Replay the cluster's pods, or a list, under other kubelet configurations, and compare.
 
     Nothing in the cluster changes.
@@ -268,7 +263,7 @@ def _setting(name: str, value: str) -> str:
     return text if len(text) <= WIDTH else f"{name}\n  ={value}"
 
 
-def _patches(answer: TuneReply) -> Iterator[Text]:
+def _patches(answer: replies.TuneReply) -> Iterator[Text]:
     """Each configuration's changes as documents, with the nodes that need them."""
     for each in answer.configurations:
         name = ", ".join(f"{name}={value or '(none)'}" for name, value in each.change.items())
@@ -279,7 +274,7 @@ def _patches(answer: TuneReply) -> Iterator[Text]:
             yield Text(f"---\n# {name}\n# nodes: {nodes}\n{patch.patch.rstrip()}")
 
 
-def _restart(each: TunedConfiguration) -> str:
+def _restart(each: replies.TunedConfiguration) -> str:
     restart = each.restart
     if restart is None:
         return ""
@@ -289,8 +284,8 @@ def _restart(each: TunedConfiguration) -> str:
     return ", ".join(parts) or "restart; no pod fails"
 
 
-@asks(QuestionKind.RIGHTSIZE, "Show which requests just miss a boundary.", only_nodes, "limit")
-def rightsize(answer: RightsizeReply) -> RenderableType:
+@asks("/v1/advice/rightsize", questions.RightsizeRequest, only_nodes, "limit")
+def rightsize(answer: replies.RightsizeReply) -> RenderableType:
     """Pods whose request just misses a boundary, and how many more would be aligned with a smaller one.
 
     Nothing in the cluster changes.

@@ -6,7 +6,7 @@ from extender.cli.output import console_for
 from extender.demo.run import WIDTH, run_demo
 
 
-@click.command(short_help="Show on a sample cluster what the extender does.")
+@click.command()
 @click.option("--once", is_flag=True, help="End after the tables, and do not continue to serve.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(

@@ -67,7 +67,7 @@ class Findings:
     is_cut: bool
 
 
-@click.command(short_help="Say whether a cluster or a node has the problem.")
+@click.command()
 @click.option("--kubeconfig", type=click.Path(exists=True, dir_okay=False), help="Default: the one that kubectl uses.")
 @click.option("--context", "context_name", default="", help="Context of the kubeconfig. Default: the current one.")
 @click.option(

@@ -17,17 +17,10 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from extender.answers.answering import TABLE
-from extender.answers.question import QuestionKind
 from extender.cli.client import ExtenderClient, client_options, options
 from extender.cli.output import console_for, show
-from extender.cli.questions import (
-    TypedManifest,
-    body_of,
-    field_options,
-    naming_what_was_typed,
-    read_manifests,
-)
+from extender.cli.questions import TypedManifest, body_of, field_options, naming_what_was_typed, read_manifests
+from extender.wire.questions import Question
 
 NOT_ALIGNED, NOT_ADMITTED = 3, 4
 Renderer = Callable[..., RenderableType]
@@ -41,40 +34,38 @@ exit_code_option: Final = click.option(
 
 
 def asks(
-    kind: QuestionKind,
-    short: str,
+    path: str,
+    question: type[Question],
     *parameters: str | Decorator,
-    reply: Any = None,  # noqa: ANN401 - a type
     lines: str = "",
     one_by_one: bool = False,
     names: Names | None = None,
 ) -> Callable[[Renderer], click.Command]:
     """A command that asks a question. *parameters*: options, and names of fields of the question that become options.
 
-    *reply*: its type, if the route has none. *lines*: the field for all lines but the last. *one_by_one*: each
-    manifest is a question of its own.
+    The reply is read as the type of the function's first parameter. *lines*: the field for all lines but the last.
+    *one_by_one*: each manifest is a question of its own, whose answer comes without progress.
     """
-    route = TABLE[kind]
-    kind_of_reply: Any = reply or route.reply
-    decorators = [field_options(route.question, p) if isinstance(p, str) else p for p in parameters]
+    decorators = [field_options(question, p) if isinstance(p, str) else p for p in parameters]
 
     def make(render: Renderer) -> click.Command:
-        own = list(signature(render).parameters)[1:]
+        takes = signature(render).parameters
+        answered, *own = takes
 
         @wraps(render)
         def command(*, client: ExtenderClient, **given: Any) -> None:
             shown, code, manifests = {name: given[name] for name in own}, 0, read_manifests(given.get("files", ()))
             for pods in [[pod] for pod in manifests] if one_by_one else [manifests]:
-                body = body_of(route.question, pods, given)
+                body = body_of(question, pods, given)
                 *first, last = ask(
-                    client, route.path, body, pods, shows_progress=route.lines, total=_total(client, lines), **given
+                    client, path, body, pods, shows_progress=not one_by_one, total=_total(client, lines), **given
                 )
                 answer = {**last, lines: first} if lines else last
-                show(client.output, answer, kind_of_reply, lambda read: render(read, **shown), names)
+                show(client.output, answer, takes[answered].annotation, lambda read: render(read, **shown), names)
                 code = max(code, _exit_code(answer["summary"]) if given.get("exit_code") else 0)
             sys.exit(code)
 
-        return click.command(short_help=short)(options(*decorators, client_options)(command))
+        return click.command()(options(*decorators, client_options)(command))
 
     return make
 

@@ -43,14 +43,10 @@ def version(text: str) -> str:
     return text
 
 
-@click.command(short_help="Find pitfalls in scheduler and kubelet configurations.")
+@click.command()
 @click.argument("files", nargs=-1, metavar="[FILE|DIRECTORY|-]...")
 @click.option(
-    "--kube-version",
-    type=version,
-    default=f"v1.{NEWEST_MINOR}.0",
-    show_default=True,
-    help="Version of kube-scheduler.",
+    "--kube-version", type=version, default=f"v1.{NEWEST_MINOR}.0", show_default=True, help="Version of kube-scheduler."
 )
 @click.option("--kubelet-version", type=version, help="Version of the kubelets.  [default: as --kube-version]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)

@@ -30,7 +30,6 @@ SHOWN_DISAGREEMENTS: Final = 20
 def _shows(
     path: str,
     reply: Any,  # noqa: ANN401 - a type or a generic alias
-    short: str,
     *decorators: Callable[[Any], Any],
     key: str = "",
     names: Callable[[Any], Iterable[str]] | None = None,
@@ -46,7 +45,7 @@ def _shows(
             show(client.output, found, reply, render, names)
 
         of_client = client_options if offline else server_options
-        return click.command(short_help=short)(options(*decorators, of_client)(command))
+        return click.command()(options(*decorators, of_client)(command))
 
     return make
 
@@ -54,7 +53,6 @@ def _shows(
 @_shows(
     "/v1/nodes",
     list[NodeSummary],
-    "List nodes with what is free on each NUMA node.",
     click.option("--name", default="", help="Only names that contain this text."),
     click.option(
         "--policy", type=click.Choice([each.value for each in TopologyPolicy]), help="Only nodes with this policy."
@@ -94,7 +92,7 @@ def _free_cpus(node: NodeSummary) -> str:
     return f"{total} ({' '.join(str(numa.free_cpus) for numa in node.numa)})"
 
 
-@click.command("map", short_help="Show the NUMA map of a node.")
+@click.command("map")
 @click.argument("node", shell_complete=complete_node)
 @client_options
 def map_(*, node: str, client: ExtenderClient) -> None:
@@ -102,7 +100,7 @@ def map_(*, node: str, client: ExtenderClient) -> None:
     show(client.output, client.get(f"/v1/nodes/{quote(node, safe='')}"), NodeDetail, node_map)
 
 
-@_shows("/v1/machines", list[MachineShape], "List the machines of the catalogue.", key="machines")
+@_shows("/v1/machines", list[MachineShape], key="machines")
 def machines(found: Iterable[MachineShape]) -> RenderableType:
     """List the machines of the catalogue, for --machine of the other commands."""
     table = new_table("machine", "CPUs", "NUMA nodes", "memory", "devices", "")
@@ -113,7 +111,7 @@ def machines(found: Iterable[MachineShape]) -> RenderableType:
     return table
 
 
-@_shows("/v1/audit", AuditView, "Compare predictions with what the kubelets did.", offline=False)
+@_shows("/v1/audit", AuditView, offline=False)
 def audit(answer: AuditView) -> RenderableType:
     """Compare the predictions since the extender started with what the kubelets did, and list those that were wrong."""
     rows, total = defaultdict[tuple[str, ...], Counter[Result]](Counter), Counter[Result]()
@@ -146,7 +144,6 @@ def audit(answer: AuditView) -> RenderableType:
 @_shows(
     "/v1/decisions",
     DecisionIndex,
-    "List the last scheduling calls.",
     click.option("--pod", default="", help="Only pods with this part of a UID, or of NAMESPACE/NAME."),
     click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Largest number of pods."),
     names=lambda answer: (f"pod/{each.pod.name}" for each in answer.decisions),
@@ -176,7 +173,6 @@ class _GroupRow(msgspec.Struct):
 @_shows(
     "/v1/groups",
     list[_GroupRow],
-    "List groups of pods that are placed together.",
     click.option("--name", default="", help="Only groups with this text in NAMESPACE/NAME."),
     key="groups",
     offline=False,

@@ -9,9 +9,6 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.capacity import CapacityReply, PlanEnd
-from extender.answers.question import QuestionKind
-from extender.answers.what_if import WhatIfReply
 from extender.answers.words import plural
 from extender.api.records.models import PodDecision
 from extender.cli import render
@@ -20,13 +17,14 @@ from extender.cli.frame import ask, asks, exit_code_option
 from extender.cli.kubectl import kubectl_get
 from extender.cli.output import show
 from extender.cli.questions import MANIFEST, manifest_option, node_options, read_manifest, row_options
-from extender.questions.plan import PlannedPod
+from extender.wire.pod_replies import CapacityReply, PlanEnd, PlannedPod, WhatIfReply
+from extender.wire.questions import CapacityRequest, PlanRequest, WhatIfRequest
 from extender.wire.verdicts import Verdict
 
 
 @asks(
-    QuestionKind.WHAT_IF,
-    "Show what each node's kubelet would do with a pod.",
+    "/v1/what-if",
+    WhatIfRequest,
     manifest_option,
     node_options,
     "explain",
@@ -46,8 +44,8 @@ def what_if(answer: WhatIfReply, *, rows: int, explain: bool) -> RenderableType:
 
 
 @asks(
-    QuestionKind.CAPACITY,
-    "Show how many copies of a pod fit on each node.",
+    "/v1/capacity",
+    CapacityRequest,
     manifest_option,
     node_options,
     "max_copies",
@@ -89,14 +87,13 @@ class WholePlan(PlanEnd):
 
 
 @asks(
-    QuestionKind.PLAN,
-    "Show where each pod of a list would go.",
+    "/v1/plan",
+    PlanRequest,
     manifest_option,
     node_options,
     "all_or_nothing",
     row_options,
     exit_code_option,
-    reply=WholePlan,
     lines="pods",
     names=lambda answer: (f"pod/{each.name}" for each in answer.pods if each.node),
 )
@@ -125,7 +122,7 @@ def plan(answer: WholePlan, rows: int) -> RenderableType:
     return Group(table, render.notes(summary, text))
 
 
-@click.command(short_help="Show why a pod is pending, or why its kubelet refused it.")
+@click.command()
 @click.argument("pod", metavar="[NAMESPACE/]POD")
 @click.option("-f", "--file", type=MANIFEST, help="The pod's manifest.  [default: what `kubectl get pod` prints]")
 @click.option(

@@ -13,12 +13,11 @@ from msgspec.inspect import BoolType, IntType, StructType, UnionType, type_info
 from msgspec.inspect import Field as StructField
 from msgspec.inspect import Metadata as Described
 
-from extender.answers.capacity import CapacityRequest
 from extender.cli.client import ExtenderFault, complete_machine, complete_node, content, options
 from extender.kubelet.rules import NEWEST_MINOR, OLDEST_MINOR
 from extender.wire.documents import read_documents
 from extender.wire.errors import WireError
-from extender.wire.questions import Question
+from extender.wire.questions import CapacityRequest, Question
 from extender.wire.workloads import bundle_of
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -12,14 +12,11 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from extender.answers.explanation import AllocationStep, HintsStep, MergeStep, PoolsStep
-from extender.answers.pod_summary import PodSummary
-from extender.answers.what_if import NodeAnswer, WhatIfReply
 from extender.answers.words import plural
 from extender.api.records.models import DecisionCall
 from extender.cli.render_pools import comparison_lines, pool_placement_line
 from extender.cli.units import amount, ids
-from extender.questions.plan import PlannedPod
+from extender.wire import pod_replies as replies
 from extender.wire.verdicts import ContainerPlacement, Verdict
 
 MARKS: Final = {
@@ -52,7 +49,7 @@ T = TypeVar("T")
 _BYTES: Final = re.compile(r"\b(\d+) bytes\b")
 
 
-def pod_line(pod: PodSummary) -> Text:
+def pod_line(pod: replies.PodSummary) -> Text:
     """The pod of a question in one line, and its notes."""
     wants = ", ".join(f"{amount} {name}" for name, amount in pod.requests.items()) or "nothing"
     text = Text(f"{pod.kind} {pod.namespace}/{pod.name} ({pod.qos}) requests {wants}")
@@ -82,7 +79,7 @@ def names_of(names: Sequence[str], noun: str) -> Text:
     return Text("\n".join([f"{plural(len(names), noun)}:", *names[:MAX_NAMES], *more]) if names[1:] else names[0])
 
 
-def what_if_table(reply: WhatIfReply, rows: int) -> RenderableType:
+def what_if_table(reply: replies.WhatIfReply, rows: int) -> RenderableType:
     """One row for each node: outcome, certainty, and the placement or the reason. More than *rows* are grouped."""
     table = new_table("node", "outcome", "placement, or why not")
     for group in grouped(reply.nodes, rows, attrgetter("outcome", "never", "alignment", "certainty", "why")):
@@ -105,7 +102,7 @@ def what_if_table(reply: WhatIfReply, rows: int) -> RenderableType:
     return Group(table, last)
 
 
-def _answer_lines(answer: NodeAnswer) -> Iterator[str]:
+def _answer_lines(answer: replies.NodeAnswer) -> Iterator[str]:
     verdict = answer.verdict
     if answer.outcome == "scheduler":
         fails = (check for check in answer.scheduler.checks if check.outcome == "fails")
@@ -135,7 +132,7 @@ def placement_lines(verdict: Verdict) -> Iterator[str]:
     yield from container_lines(verdict)
 
 
-def container_lines(placed: Verdict | PlannedPod) -> Iterator[str]:
+def container_lines(placed: Verdict | replies.PlannedPod) -> Iterator[str]:
     """A line for each container: its pool where the NRI policy places it."""
     if placed.nri:
         yield from map(pool_placement_line, placed.nri)
@@ -156,7 +153,7 @@ def placement_line(placement: ContainerPlacement) -> str:
     return "; ".join(parts)
 
 
-def steps_text(answer: NodeAnswer) -> RenderableType:
+def steps_text(answer: replies.NodeAnswer) -> RenderableType:
     """The explanation of one node's answer, step by step."""
     story = answer.explanation
     text = Text(f"\n{answer.node}\n", style="bold")
@@ -165,7 +162,7 @@ def steps_text(answer: NodeAnswer) -> RenderableType:
             "  no steps: another node has the same answer, or too little is known of this one\n", style=""
         )
     for step in story.steps:
-        for line in comparison_lines(step) if isinstance(step, PoolsStep) else (_step(step),):
+        for line in comparison_lines(step) if isinstance(step, replies.PoolsStep) else (_step(step),):
             text.append(f"  {line}\n", style="")
     if story.steps_left_out:
         text.append(f"  … and {story.steps_left_out} more steps\n", style="")
@@ -187,9 +184,9 @@ def as_what(verdict: Verdict) -> str:
     return "admitted, not managed" if verdict.alignment == "not-managed" else "aligned"
 
 
-def _step(step: HintsStep | MergeStep | AllocationStep) -> str:
+def _step(step: replies.HintsStep | replies.MergeStep | replies.AllocationStep) -> str:
     who = step.container or "pod"
-    if isinstance(step, HintsStep):
+    if isinstance(step, replies.HintsStep):
         if step.opinion == "none":
             return f"{who}: {step.resource}: any NUMA node"
         if step.opinion == "impossible":
@@ -197,7 +194,7 @@ def _step(step: HintsStep | MergeStep | AllocationStep) -> str:
         hints = ", ".join(f"{ids(h.numa)}{'*' if h.preferred else ''}" for h in step.hints)
         more = f" and {step.hints_left_out} more" if step.hints_left_out else ""
         return f"{who}: {step.resource}: {{{hints}}}{more}  (* preferred)"
-    if isinstance(step, MergeStep):
+    if isinstance(step, replies.MergeStep):
         if not step.admitted:
             return f"{who}: merge under {step.policy}: refused ({step.why})"
         where = "any NUMA node" if step.affinity is None else f"NUMA {ids(step.affinity)}"

@@ -52,7 +52,7 @@ class Replay(NamedTuple):
     counted: Sequence[str]
 
 
-@click.command(short_help="Replay scenarios from files.")
+@click.command()
 @click.argument("files", nargs=-1, metavar="[FILE|-]...")
 @click.option("--check", "is_check", is_flag=True, help="Compare with the recorded answers of the scenarios.")
 @click.option(

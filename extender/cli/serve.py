@@ -20,7 +20,7 @@ from extender.transport.certificates import CertificateError
 LOG: Final = logging.getLogger(__name__)
 
 
-@click.command(short_help="Serve kube-scheduler, exporters and people over HTTP.")
+@click.command()
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port; 0 takes a free one.  [default: 9600]")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")

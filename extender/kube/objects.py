@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
-import numpy as np
 import orjson
 
 from extender.kube.errors import KubeError, status_error
@@ -176,11 +175,11 @@ def _object(value: object) -> Json:
 def _split(raw: bytes) -> tuple[bytes, list[bytes]]:
     """A list without its items, and the items. Raises WireError."""
     at, step, depth = brackets(raw)
-    for i in np.flatnonzero((step == 1) & (depth == 2))[:MAX_CUTS].tolist():
+    for i in ((step == 1) & (depth == 2)).nonzero()[0][:MAX_CUTS].tolist():
         start = int(at[i])
         if _ITEMS.search(raw, max(0, start - 64), start) is None:
             continue
-        length = int(np.argmax(depth[i:] < depth[i]))
+        length = int((depth[i:] < depth[i]).argmax())
         within = slice(i + 1, i + length)
         starts = at[within][(step[within] == 1) & (depth[within] == 3)]
         ends = at[within][(step[within] == -1) & (depth[within] == 2)]

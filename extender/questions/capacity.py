@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Annotated, Final, Literal
+from typing import Final
 
 from extender.kubelet.admission import admit, is_indifferent, start_pod
 from extender.kubelet.kubelet import Kubelet
@@ -29,23 +29,11 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import PodShape, refusal_by_demand
 from extender.scheduling.node_totals import add, format_milli, pod_requests, shortages
 from extender.scheduling.reasons import RefusalReason, refusal_of
-from extender.wire.replies import ReplyBody, about
+from extender.wire.pod_replies import CapacityLimit
 from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_COPY: Final = 16
 """Budget for random device choices of one copy. A long series cannot afford the default of a single admission."""
-
-
-class CapacityLimit(ReplyBody):
-    """Why no further pod fits."""
-
-    by: Annotated[
-        Literal["topology", "scheduler", "max_copies", "unknown"],
-        about("`topology`: the kubelet's managers. `scheduler`: the node's totals, selectors, taints or devices."),
-    ]
-    why: Annotated[str, about("A fixed text, without names and amounts.")]
-    detail: Annotated[str, about("One sentence with the amounts.")]
-    resource: Annotated[str | None, about("What ran out; null: no single resource.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

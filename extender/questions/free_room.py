@@ -5,22 +5,13 @@ enough of all of them; use what-if for that.
 """
 
 from collections.abc import Collection
-from typing import Annotated
 
 from msgspec.structs import replace
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import DeviceState, ManagerState
 from extender.questions.nri_pools import numa_room_of
-from extender.wire.replies import ReplyBody, about
-
-
-class FreeRoom(ReplyBody):
-    """The largest request of each kind that this NUMA node alone could serve now."""
-
-    cpus: Annotated[int, about("Exclusive CPUs. Only whole cores count if the kubelet allocates only whole cores.")]
-    memory: Annotated[dict[str, int], about("Bytes by type; empty if no manager counts memory.")]
-    devices: Annotated[dict[str, int], about("Free healthy devices of the NUMA node, by resource.")]
+from extender.wire.pools import FreeRoom
 
 
 def free_cpus(kubelet: Kubelet, state: ManagerState) -> int:

@@ -10,12 +10,12 @@ Rules of this file
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Final
 
 from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.admission import start_pod
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Admitted, Certainty, Provider
+from extender.kubelet.verdict import Admitted, Provider
 from extender.questions.dra import Option, PlannedClaims, forecast_of
 from extender.questions.node_context import Subject
 from extender.questions.scheduler_checks import check_node
@@ -26,42 +26,11 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.node_totals import add, pod_requests
 from extender.scheduling.scoring import score_nodes
-from extender.wire.replies import ReplyBody, about
-from extender.wire.verdicts import (
-    AlignedNUMA,
-    AlignmentCertain,
-    AlignmentName,
-    ContainerPlacement,
-    PolicyPlacements,
-    alignment_fields,
-    container_placements,
-    placed_by_policy,
-)
+from extender.wire.pod_replies import PlannedPod
+from extender.wire.verdicts import alignment_fields, container_placements, placed_by_policy
 from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_POD: Final = 16
-
-
-class PlannedPod(ReplyBody):
-    """One line of the stream: the node of one pod."""
-
-    pod: Annotated[int, about("Number in the plan, from 0.")]
-    entry: Annotated[int, about("Index in `pods` of the question.")]
-    name: Annotated[str, about("Name of the workload, with the number of the pod.")]
-    node: Annotated[str | None, about("Null: it fits on no node.")]
-    score: Annotated[int | None, about("0 to 10 among the nodes that pass; null: no node.")]
-    certainty: Annotated[Certainty | None, about("Certainty of the placement; null: no node.")]
-    alignment: Annotated[AlignmentName | None, about("Alignment of the pod; null: no node, or unknown.")]
-    alignment_certain: AlignmentCertain
-    numa: AlignedNUMA
-    containers: Annotated[dict[str, ContainerPlacement], about("Empty: no node.")]
-    nri: PolicyPlacements
-    reasons: Annotated[
-        dict[str, int],
-        about(
-            "Nodes on which it does not fit, by reason. For a pod that has a node: only nodes whose kubelet refuses it."
-        ),
-    ]
 
 
 def nowhere(pod: int, entry: int, name: str, reasons: Mapping[str, int] | None = None) -> PlannedPod:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Final, Literal
+from typing import Final
 
 from extender.kubelet.admission import Outcome
 from extender.kubelet.config import KubeletConfig
@@ -32,12 +32,12 @@ from extender.questions.hypothetical import faulty_gate
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod, pods_of
 from extender.scheduling.node_totals import add, node_allocatable, shortages
+from extender.wire.advice_replies import PodResult
 
 MAX_ORDERS: Final = 8
 """How many orders of admission are tried where the order is not known."""
 MAX_STATES: Final = 16
 """In how many of its possible states a node is replayed."""
-PodResult = Literal["kept", "moved", "fails", "may-fail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

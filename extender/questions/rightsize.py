@@ -10,7 +10,7 @@ Rules of this file
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind
@@ -23,7 +23,7 @@ from extender.questions.resize_check import resized
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import format_milli
-from extender.wire.replies import ReplyBody, about
+from extender.wire.advice_replies import RightsizeSuggestion
 from extender.wire.workloads import PodWorkload
 
 MAX_REDUCTION: Final = 0.2
@@ -32,22 +32,6 @@ MAX_KINDS: Final = 8
 """How many kinds of nodes are tried for one shape: those with the most pods of it."""
 MAX_COPIES: Final = 1000
 MAX_EXAMPLES: Final = 3
-
-
-class RightsizeSuggestion(ReplyBody):
-    """A smaller request of one shape of pods."""
-
-    pods: Annotated[int, about("Pods of this shape.")]
-    examples: Annotated[list[str], about("Some of them, NAMESPACE/NAME.")]
-    nodes: Annotated[int, about("Nodes that they run on.")]
-    container: Annotated[str, about("Name of the container.")]
-    resource: Annotated[str, about("`cpu` or `memory`.")]
-    before: Annotated[str, about("Its request now.")]
-    after: Annotated[str, about("The request that reaches the boundary.")]
-    boundary: Annotated[str, about("Which boundary, in words.")]
-    copies_before: Annotated[int, about("Aligned copies on these nodes if they were empty, now.")]
-    copies_after: Annotated[int, about("The same copies with the smaller request.")]
-    freed: Annotated[str, about("How much less the pods would request in total.")]
 
 
 class Rightsizing(NamedTuple):

@@ -9,39 +9,15 @@ Mirrors: kube-scheduler plugins NodeResourcesFit, NodeName, NodeAffinity, TaintT
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Final, Literal
+from typing import Final
 
 from extender.questions.node_context import NodeContext, Taint
 from extender.scheduling.node_totals import format_milli, shortages
 from extender.wire.placement_rules import PlacementRules, Toleration
-from extender.wire.replies import ReplyBody, about
+from extender.wire.pod_replies import Scheduler, SchedulerCheck
 
-CheckOutcome = Literal["ok", "fails", "not-checked"]
 EXCEEDED: Final = "node totals are exceeded, kube-scheduler would not choose this node"
 UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
-
-
-class SchedulerCheck(ReplyBody):
-    """One check that kube-scheduler makes before it calls an extender."""
-
-    check: Annotated[
-        Literal["resources", "node-name", "node-selector", "node-affinity", "taints", "unschedulable", "other"],
-        about("`other`: rules that are never checked here."),
-    ]
-    outcome: Annotated[CheckOutcome, about("`not-checked`: too little is known, or it is never checked here.")]
-    detail: Annotated[str, about("One sentence; may be empty.")] = ""
-
-
-class Scheduler(ReplyBody):
-    """The results of kube-scheduler's own checks for the pod and the node, as far as they are known here."""
-
-    outcome: Annotated[CheckOutcome, about("`fails` if any check fails; `ok` if all were made and none fails.")]
-    checks: Annotated[tuple[SchedulerCheck, ...], about("All checks, also those that could not be made.")]
-
-    @property
-    def first_failure(self) -> SchedulerCheck | None:
-        """The first check that fails; None if none does."""
-        return next((check for check in self.checks if check.outcome == "fails"), None)
 
 
 def check_node(name: str, wanted: Mapping[str, int], rules: PlacementRules, around: NodeContext) -> Scheduler:

@@ -10,7 +10,7 @@ Rules of this file
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Annotated, Final, Literal
+from typing import Final
 
 from extender.kubelet.admission import admit
 from extender.kubelet.config import Scope, TopologyPolicy
@@ -21,36 +21,22 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import format_bytes, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
-from extender.questions.free_room import FreeRoom, numa_room
+from extender.questions.free_room import numa_room
 from extender.replay.alignment import alignment_of_outcomes
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import refusal_by_demand
 from extender.scheduling.node_totals import format_milli
-from extender.wire.replies import ReplyBody, about
+from extender.wire.pod_replies import NearestRequest, SuggestionKind
+from extender.wire.pools import FreeRoom
 from extender.wire.verdicts import Verdict, explained
 
 MAX_REPLAYS: Final = 160
 MAX_AMOUNTS: Final = 24
 """How many amounts are tried for one resource of one container."""
 _NEAR: Final = 8
-SuggestionKind = Literal[
-    "fewer-cpus", "whole-cores", "fewer-devices", "less-memory", "smaller", "topology-policy", "topology-scope"
-]
 _MIB: Final = 1 << 20
 _SUMS_OF_NODES_UP_TO: Final = 8
 _UNITS: Final = {"cpu": " CPUs", "memory": " of memory"}
-
-
-class NearestRequest(ReplyBody):
-    """A request similar to the refused one that this node would admit now."""
-
-    kind: Annotated[SuggestionKind, about("Kind of change.")]
-    change: Annotated[str, about("The change as a sentence.", "12 CPUs instead of 16 in container app")]
-    container: Annotated[str | None, about("Null: a change of the node, not of the pod.")]
-    resource: Annotated[str | None, about("Null: a change of the node, or of several resources.")]
-    wanted: Annotated[str, about("The value in the question: a quantity or a setting.")]
-    instead: Annotated[str, about("The value with which it would be admitted.")]
-    verdict: Annotated[Verdict, about("The verdict for the changed request.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Rules of this file
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from extender.questions.claim_alignment import (
 from extender.questions.dra import judged_with_devices
 from extender.questions.explain import demand_fault, first_fault
 from extender.questions.node_context import Subject
-from extender.questions.scheduler_checks import Scheduler, check_node
+from extender.questions.scheduler_checks import check_node
 from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.pod import Pod
 from extender.replay.possible_states import admit_in_all
@@ -35,10 +35,8 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.scoring import score_nodes
+from extender.wire.pod_replies import Outcome, Scheduler
 from extender.wire.workloads import PodWorkload
-
-Outcome = Literal["fits", "topology", "scheduler", "unknown"]
-
 
 _POLICY_UNKNOWN: Final = (
     "The kubelet admits the pod. Whether the NRI policy of the node then creates its containers is not known."

@@ -9,17 +9,15 @@ import orjson
 import pytest
 from starlette.testclient import TestClient
 
-from extender.answers.capacity import CapacityReply, NodeCapacity, PlanEnd
-from extender.answers.what_if import WhatIfReply
 from extender.api.questions.machines import MachineIndex
 from extender.api.records.models import DecisionIndex, PodDecision
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
-from extender.questions.plan import PlannedPod
 from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
 from extender.scheduling.records.decisions import NAME_BYTES, Call, DecisionLog
+from extender.wire.pod_replies import CapacityReply, NodeCapacity, PlanEnd, PlannedPod, WhatIfReply
 from extender.wire.pods import pod_from_json
 from extender.wire.replies import ReplyBody
 from tests.replies import read_exactly

@@ -59,6 +59,8 @@ def counted(entered: Mapping[str, Entries]) -> Mapping[str, int]:
         **_of_call("report", entered["Report"]),
         "kubelet files": len(kubelet),
         "kubelet lines": _lines(kubelet),
+        "modules of --help": _modules("--help"),
+        "modules of what-if": _modules("what-if", "--help"),
         "kubelet files of the NRI policy": sum("nri" in str(path.relative_to(ROOT)) for path in kubelet),
         "other files that import the NRI policy": sum(
             not re.match(_NRI, text) and re.search(rf"^ *from {_NRI}", path.read_text(), re.MULTILINE) is not None
@@ -91,6 +93,13 @@ def _imported_by(module: str) -> list[Path]:
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, cwd=ROOT, text=True).stdout
     paths = [Path(line) for line in printed.splitlines() if line.startswith(f"{ROOT}/extender/")]
     return [path for path in paths if path.name != "__init__.py"]
+
+
+def _modules(*command: str) -> int:
+    """How many modules of the product a command of the CLI loads."""
+    run = [sys.executable, "-X", "importtime", "-m", "extender", *command]
+    loaded = subprocess.run(run, capture_output=True, check=True, cwd=ROOT, text=True).stderr
+    return len(re.findall(r"\| +(?:extender|node_exporter)\b", loaded))
 
 
 def recorded() -> dict[str, int]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.answers.explanation import HintsStep, explanation_of
+from extender.answers.explanation import explanation_of
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted, Allocated, HintsOffered, Merged, Rejected
@@ -20,6 +20,7 @@ from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import UncertaintyPolicy
 from extender.scheduling.ranking.strategies import Weights, make_strategy
+from extender.wire.pod_replies import HintsStep
 from extender.wire.pods import pod_from_json
 from extender.wire.verdicts import container_placements
 from extender.wire.workloads import workload_from_json

@@ -3,8 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from extender.kubelet.verdict import Certainty, Provider
-from extender.questions.free_room import FreeRoom
-from extender.questions.nri_pools import PoolView
+from extender.wire.pools import FreeRoom, PoolView
 from extender.wire.replies import CPUList, NUMAIds, ReplyBody, about
 from extender.wire.verdicts import MemoryBlock
 
@@ -77,8 +76,7 @@ class NodeSummary(ReplyBody):
         ),
     ] = None
     pools: Annotated[
-        list[PoolView],
-        about("Pools of that policy, each before those inside it; empty: none, or they are not known."),
+        list[PoolView], about("Pools of that policy, each before those inside it; empty: none, or they are not known.")
     ] = []
 
 

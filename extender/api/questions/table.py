@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct
 
 from extender.answers.answering import TABLE, AskedRoute
-from extender.answers.capacity import MAX_COPIES, PlanEnd
 from extender.answers.question import Asked, QuestionKind, Questions
 from extender.api.http.bodies import read_body
 from extender.api.http.problems import StreamProblem, documented, replies_with
@@ -17,7 +16,8 @@ from extender.api.http.replies import described, json_body, json_reply, schema_o
 from extender.api.questions.machines import MachineIndex, machine_index
 from extender.api.questions.routes import NDJSON, PROBLEMS, NodeQuery, answered
 from extender.api.service import Service
-from extender.questions.plan import PlannedPod
+from extender.wire.pod_replies import PlanEnd, PlannedPod
+from extender.wire.questions import MAX_COPIES
 
 Options = Mapping[str, Any]
 """Fields of the question from query parameters, and `compact`."""
@@ -35,8 +35,7 @@ def _what_if_options(
 
 
 def _capacity_options(
-    node: NodeQuery = None,
-    max_copies: Annotated[int, Query(ge=1, le=MAX_COPIES, description="As in the body.")] = 1000,
+    node: NodeQuery = None, max_copies: Annotated[int, Query(ge=1, le=MAX_COPIES, description="As in the body.")] = 1000
 ) -> Options:
     return {"nodes": node, "max_copies": max_copies}
 
@@ -100,10 +99,7 @@ def questions_router(service: Service, questions: Questions) -> APIRouter:
         )
 
     @router.get(
-        "/v1/machines",
-        tags=["what-if"],
-        summary="Machine shapes for hypothetical nodes",
-        **replies_with(MachineIndex),
+        "/v1/machines", tags=["what-if"], summary="Machine shapes for hypothetical nodes", **replies_with(MachineIndex)
     )
     async def list_machines() -> Response:
         """The catalogue of machine shapes that `hypothetical[].machine` can name."""

@@ -30,13 +30,14 @@ from extender.kube.objects import ObjectName
 from extender.kube.pod_objects import write_event
 from extender.kubelet.verdict import Certainty
 from extender.questions.free_room import free_cpus
-from extender.questions.suggestions import NearestRequest, nearest
+from extender.questions.suggestions import nearest
 from extender.replay.pod import Pod
 from extender.runtime.connection import ApiConnection, ConnectedFeature, LeaderTask
 from extender.scheduling.judgement import Judgement
 from extender.scheduling.node_totals import pod_requests
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call
+from extender.wire.pod_replies import NearestRequest
 
 LOG: Final = logging.getLogger(__name__)
 STEP_SECONDS: Final = 2.0

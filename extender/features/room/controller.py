@@ -26,7 +26,6 @@ from uuid import uuid4
 
 import msgspec
 
-from extender.answers.make_room import EvictedPod
 from extender.answers.question import QuestionError
 from extender.bounded import BoundedMap
 from extender.features.room.cluster import ACCOUNT, Cluster, PodGoneError
@@ -40,6 +39,7 @@ from extender.kube.pod_objects import controller_of, is_waiting, node_of
 from extender.kubelet.verdict import Certainty
 from extender.questions.shapes import DeclaredShape
 from extender.runtime.connection import LeaderTask
+from extender.wire.advice_replies import EvictedPod
 from extender.wire.errors import WireError
 from extender.wire.groups import group_of
 

@@ -11,12 +11,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 import orjson
 
-from extender.answers.capacity import CapacityReply
-from extender.answers.defragment import DefragmentReply
-from extender.answers.make_room import EvictedPod, MakeRoomReply
 from extender.answers.question import Asked, QuestionKind, Questions
 from extender.kube.objects import Json
 from extender.questions.shapes import DeclaredShape
+from extender.wire.advice_replies import DefragmentReply, EvictedPod, MakeRoomReply
+from extender.wire.pod_replies import CapacityReply
 
 MAX_EVICTIONS: Final = 4
 """Of one plan."""

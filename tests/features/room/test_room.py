@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from extender.answers.make_room import EvictedPod
 from extender.features.room.cluster import ACCOUNT, Cluster
 from extender.features.room.controller import MAX_GRACE_SECONDS, AbandonError
 from extender.kube.errors import ApiError
+from extender.wire.advice_replies import EvictedPod
 from tests.fakes.apiserver import FakeApiServer
 from tests.features.room.room_world import NAMESPACE, RECORD, RoomWorld, fragmented
 
