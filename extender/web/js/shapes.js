@@ -63,10 +63,11 @@ function moved({ mode, stopped, finding, evictions, evictions_per_hour, plan, hi
 }
 
 /** @param {any} plan a MovePlan */
-function planned({ subject, state, note, moves, before, after }) {
+function planned({ subject, target, state, began_at, note, moves, before, after }) {
   const copies = Object.keys(before).map((name) => `${name}: ${before[name]} before${name in after ? `, ${after[name]} after` : ""}`);
   return h("li", {},
-    h("div", { class: "row" }, h("span", { class: "name" }, `For ${subject}`), tag(state, state === "done" ? "yes" : state === "stopped" ? "warning" : "unmanaged")),
+    h("div", { class: "row" }, h("span", { class: "name" }, `For ${subject}`), tag(state.replace("_", " "), state === "running" ? "now" : state === "done" ? "yes" : state === "stopped" ? "warning" : "unmanaged"),
+      h("span", { class: "hint" }, `${target ? `on ${target}, ` : ""}began ${ago(Date.now() / 1000 - began_at)}`)),
     note ? h("p", {}, note) : null,
     moves.map((/** @type {any} */ move) => h("p", {}, `${move.namespace}/${move.name}: ${move.source} to ${move.to}, ${move.state}`)),
     copies.length ? h("p", {}, `Copies: ${copies.join("; ")}`) : null);
