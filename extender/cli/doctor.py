@@ -41,6 +41,8 @@ MAX_PAGES: Final = 20
 """At most 10,000 failed pods and as many events of each reason are read."""
 MAX_CONFIGS: Final = 50
 """The kubelet's configuration is read from at most this many nodes, in one request each."""
+MAX_FAULTS: Final = 3
+"""After this many of these requests have failed, no further one is sent: each can take a minute."""
 REFUSING: Final = ("restricted", "single-numa-node")
 """Policies of the Topology Manager with which a kubelet refuses pods."""
 REFUSING_RULES: Final = ("best-effort-refuses", "full-pcpus-only", "memory-without-topology")
@@ -57,7 +59,7 @@ class Findings:
 
     `versions`: of kubelets -> nodes. `configs`: the configurations of kubelets that could be read. `refused`: pods that
     a resource manager of their kubelet refused. `events`: reason -> occurrences. `is_cut`: whether there was more than
-    the limits allow.
+    the limits allow. `fault`: why the first configuration that was not read was not; empty: all of them were.
     """
 
     versions: Counter[str]
@@ -65,6 +67,7 @@ class Findings:
     refused: tuple[PodRecord, ...]
     events: Counter[str]
     is_cut: bool
+    fault: str
 
 
 @click.command()
@@ -121,12 +124,14 @@ def examine(read: Read) -> Findings:
         more = more or cut
         events[reason] += sum(_occurrences(event) for event in found)
     names = [str(_field(node, "metadata", "name")) for node in nodes]
+    configs, fault = _configs(read, names[:MAX_CONFIGS])
     return Findings(
         Counter(str(_field(node, "status", "nodeInfo", "kubeletVersion") or "unknown") for node in nodes),
-        [config for name in names[:MAX_CONFIGS] if (config := _config(read, name))],
+        configs,
         tuple(record for record in records if record.is_rejected and record.refusal in MANAGERS_REASONS),
         +events,
         is_cut or more,
+        fault,
     )
 
 
@@ -157,13 +162,20 @@ def _occurrences(event: Mapping[str, Any]) -> int:
     return count if isinstance(count, int) and count > 0 else 1
 
 
-def _config(read: Read, name: str) -> Mapping[str, Any]:
-    """The configuration of a node's kubelet. Empty if it cannot be read."""
-    try:
-        config = _field(read(f"/api/v1/nodes/{name}/proxy/configz"), "kubeletconfig")
-    except click.ClickException:
-        return {}
-    return config if isinstance(config, Mapping) else {}
+def _configs(read: Read, names: Sequence[str]) -> tuple[list[Mapping[str, Any]], str]:
+    """The configurations of these nodes' kubelets, and the first error, "" if there was none."""
+    found: list[Mapping[str, Any]] = []
+    faults: list[str] = []
+    for name in names:
+        try:
+            config = _field(read(f"/api/v1/nodes/{name}/proxy/configz"), "kubeletconfig")
+        except click.ClickException as error:
+            faults.append(error.message)
+            if len(faults) == MAX_FAULTS:
+                break
+            continue
+        found += [config] if isinstance(config, Mapping) and config else []
+    return found, next(iter(faults), "")
 
 
 def causes_of(config: Mapping[str, Any]) -> set[str]:
@@ -187,7 +199,9 @@ def diagnosis(found: Findings) -> Iterator[str]:
     policies = Counter(str(config.get("topologyManagerPolicy") or "none") for config in found.configs)
     unread = found.versions.total() - len(found.configs)
     text = _counts(policies) or "none could be read"
-    yield _row("policies", text + (f"; of {unread} nodes not read (nodes/proxy)" if unread and policies else ""))
+    yield _row("policies", text + (f"; of {plural(unread, 'node')} not read" if unread and policies else ""))
+    if found.fault:
+        yield _row("", found.fault)
     causes = list(map(causes_of, found.configs))
     for cause, count in sorted(Counter(chain.from_iterable(causes)).items()):
         yield _row("", f"{plural(count, 'node')}: {cause}")
@@ -216,7 +230,7 @@ def _meaning(found: Findings, can_refuse: int, unread: int) -> Iterator[str]:
         yield "Not known: the cluster has no nodes."
     elif unread:
         yield "Not known: no refused pod is seen, and the policy of some kubelets could not be read."
-        yield "Run `numa-extender doctor --root /` on a node, or get the right `get` on nodes/proxy."
+        yield "Run `numa-extender doctor --root /` on a node."
     else:
         yield f"This cluster does not have the problem: no policy is {' or '.join(REFUSING)}, and no setting refuses."
         yield "Pods can still be split over NUMA nodes: docs/alignment.md tells how to demand alignment."

@@ -149,7 +149,7 @@ def test_a_node_whose_kubelet_restarts_takes_no_pod_until_it_has_started(
     service = make_service(Settings(), clock)
     service.known.link.binder = gate(Answers(PodBound()))
     document = report_of(sample())
-    document["podresources"] = {"available": listens, "since": document["observed_at"] - 1}
+    document["podresources"] = {"available": listens, "certain": True, "since": document["observed_at"] - 1}
     with _client(service) as client:
         _report(client, name="node-b")
         assert client.put("/v1/nodes/node-a/report", content=orjson.dumps(document)).status_code == 200

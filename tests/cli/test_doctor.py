@@ -10,7 +10,7 @@ import orjson
 import pytest
 import yaml
 
-from extender.cli.doctor import MAX_CONFIGS, MAX_PAGES, PAGE, diagnosis, examine
+from extender.cli.doctor import MAX_CONFIGS, MAX_FAULTS, MAX_PAGES, PAGE, diagnosis, examine
 from extender.samples.files import write_node
 from extender.samples.nodes import Workload
 from tests.cli.conftest import BUSY, Run
@@ -40,7 +40,7 @@ def _cluster(policies: Mapping[str, str], pods: list[Json], events: list[Json]) 
         if path.endswith("/configz"):
             policy = policies[path.split("/")[4]]
             if not policy:
-                raise click.ClickException("forbidden")
+                raise click.ClickException(f"kubectl says: nodes {path.split('/')[4]!r} is forbidden")
             return {"kubeletconfig": {"topologyManagerPolicy": policy}}
         if path.startswith("/api/v1/nodes?"):
             return {"metadata": {}, "items": [_node(name) for name in policies]}
@@ -70,6 +70,21 @@ def test_refused_pods_are_the_problem_and_other_failures_are_not() -> None:
     assert "2 of namespace team-a on node n1" in text
     assert "events        TopologyAffinityError (7)" in text
     assert "This cluster has the problem" in text
+
+
+def test_why_a_configuration_was_not_read_is_said_and_few_tries_fail() -> None:
+    asked = []
+    read = _cluster(dict.fromkeys((f"n{i}" for i in range(9)), "") | {"n0": "restricted"}, [], [])
+
+    def counted(path: str) -> Any:  # noqa: ANN401 - JSON
+        asked.append(path)
+        return read(path)
+
+    text = _text(counted)
+    assert (
+        "policies      restricted (1); of 8 nodes not read\n              kubectl says: nodes 'n1' is forbidden" in text
+    )
+    assert sum(path.endswith("/configz") for path in asked) == 1 + MAX_FAULTS
 
 
 @pytest.mark.parametrize(
