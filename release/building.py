@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -179,7 +178,7 @@ def _build_single_files(release: Release, wheel: Path, wanted: Wanted) -> None:
             constraints = release.tree / "constraints.txt"
             single_file.download(wheel, constraints, platform, wanted.pythons, work / "wheels")
         except subprocess.CalledProcessError as error:
-            release.missing[f"kubectl-numa for {platform}"] = _last_line(str(error.stderr))
+            release.missing[f"kubectl-numa for {platform}"] = _last_lines(str(error.stderr), 1)
             continue
         single_file.build(work / "wheels", work / "file/kubectl-numa", work, release.epoch_seconds)
         shutil.copy(release.tree / "LICENSE", work / "file")
@@ -213,7 +212,7 @@ def _build_images(release: Release, wanted: Wanted) -> None:
                 layout = release.work / f"{image}-{platform}"
                 images.save(engine, f"localhost/{image}:{tag}", layout, tag)
             except images.ImageError as error:
-                release.missing[f"{image} for linux/{platform}"] = _last_line(str(error))
+                release.missing[f"{image} for linux/{platform}"] = _last_lines(str(error))
                 continue
             pack(layout, "", folder / f"images/{image}--{tag}.tar", release.epoch_seconds)
             shutil.copy(folder / f"images/{image}--{tag}.tar", release.target / f"{image}-{tag}.oci.tar")
@@ -240,6 +239,6 @@ def _sign(release: Release, key: str) -> None:
     release.made[f"{SUMS}.asc"] = "signature of the checksums: gpg --verify"
 
 
-def _last_line(text: str) -> str:
-    lines: Sequence[str] = text.strip().splitlines() or [""]
-    return lines[-1][:200]
+def _last_lines(text: str, count: int = 4) -> str:
+    """The end of a program's output. An engine ends with the step that failed, and has printed the cause before."""
+    return "; ".join(line[:200] for line in text.strip().splitlines()[-count:])

@@ -20,7 +20,7 @@ import yaml
 from release import krew, single_file
 from release.__main__ import _print
 from release.archives import pack, sha256
-from release.building import Release, Wanted, build
+from release.building import Release, Wanted, _build_images, build
 from release.version import read_version
 from tests.manifests.test_chart import HELM
 from tests.reports import pod_of, report_of, sample
@@ -110,6 +110,22 @@ def test_a_version_is_built_once(built: tuple[Release, Path]) -> None:
 
 def test_what_is_not_made_is_said(built: tuple[Release, Path]) -> None:
     assert built[0].missing["images, air-gapped archive"] == "neither podman nor buildah works here"
+
+
+def test_an_image_that_is_not_built_is_missing_with_the_cause(
+    built: tuple[Release, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = tmp_path / "podman"
+    engine.write_text(
+        "#!/bin/sh\n[ $1 = info ] && exit\necho 'sh: python: not found' >&2\necho 'Error: at STEP' >&2\nexit 1"
+    )
+    engine.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    release = replace(built[0], work=tmp_path, target=tmp_path, made={}, missing={})
+    _build_images(release, Wanted(engine="podman", image_platforms=("arm64",)))
+    reason = release.missing["numa-extender for linux/arm64"]
+    assert reason.endswith("sh: python: not found; Error: at STEP")
+    assert not release.made
 
 
 def test_what_is_not_made_is_printed_in_lines_of_120_characters(
