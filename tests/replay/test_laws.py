@@ -41,7 +41,12 @@ masks = st.sets(st.sampled_from(IDS), min_size=1).map(lambda ids: sum(1 << i for
 
 
 def _recorded_by_oracle(document: dict[str, Any]) -> dict[str, Any]:
-    """The scenario with what the naive kubelet answers as its recording."""
+    """The scenario with what the naive kubelet answers as its recording.
+
+    A refused pod holds its memory until a manager looks next. Up to 1.31, the order in which the memory of several
+    ended pods is released can decide what is free, and kubelets choose it at random: no such scenario is drawn. See
+    test_release_orders.py for reports of such nodes.
+    """
     document = copy.deepcopy(document)
     try:
         naive = NaiveKubelet.of(document, Random(7))
@@ -50,6 +55,7 @@ def _recorded_by_oracle(document: dict[str, Any]) -> dict[str, Any]:
         return document
     for step in document["steps"]:
         if step["op"] == "admit":
+            assume(len(naive.memory.collected(naive.active, limit=50)) == 1)
             step["expect"] = naive.admit(step["pod"])
         else:
             getattr(naive, step["op"])(step["uid"])
