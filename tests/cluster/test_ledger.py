@@ -343,16 +343,21 @@ def test_a_finished_pod_may_hold_its_room_a_little_longer() -> None:
     assert world.states(4.5) == {EMPTY.state.key}
 
 
-@pytest.mark.parametrize("is_known", [False, True])
-def test_a_prediction_is_not_complete_if_a_report_is_the_first_to_tell_of_an_end(is_known: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(("is_known", "seconds"), [(False, 2), (True, 2), (True, 10)])
+def test_a_prediction_is_not_complete_if_a_report_is_the_first_to_tell_of_an_end(
+    is_known: bool,  # noqa: FBT001
+    seconds: float,
+) -> None:
+    """After 2 s the ended pod may hold its room still, after 10 s it does not."""
     world, ended, coming = World(), _pod("ended"), _pod("coming")
     world.report(world.admits(ended), 0)
     world.cluster.assume("n", coming, 1)
     if is_known:
         world.cluster.apply(PodFinished("n", ended.uid), now=1)
     world.releases(ended)
+    world.states(seconds - 0.1)
 
-    world.report(world.admits(coming), 2)
+    world.report(world.admits(coming), seconds)
 
     (settled,) = world.settled
     assert (settled.result, settled.complete) == (AdmissionResult.ADMITTED, is_known)
