@@ -56,8 +56,8 @@ def build(engine: str, tree: Path, name: str, image: str, what: Build, platform:
     command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
     if platform:
         command += ["--platform", f"linux/{platform}"]
-    if engine != "docker":
-        command += ["--timestamp", str(what.epoch_seconds)]
+    if engine != "docker":  # and no image of each step is left behind
+        command += ["--timestamp", str(what.epoch_seconds), "--layers=false"]
     _run([*command, "-t", name, str(tree)], f"{name} was not built")
 
 

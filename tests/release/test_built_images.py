@@ -1,12 +1,11 @@
 """Both images, built by podman on a stand-in for their base, and run with the rights that the manifests give them.
 
-Wheels are downloaded before, with the versions of constraints.txt: the build itself sees no index.
+The wheels are those of the installed packages, which have the versions of constraints.txt: the build sees no index.
 """
 
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from extender.samples.nodes import sample_cluster
 from release import images
 from tests.manifests.rendering import MANIFESTS
 from tests.release import base_image
+from tests.release.installed import write_wheels
 from tests.reports import pod_of
 from tests.waiting import until
 
@@ -27,7 +27,7 @@ BASE: Final = "localhost/numa-extender-test-base:1"
 VERSION: Final = "1.2.3"
 REVISION: Final = "0123456789abcdef"
 SOURCE: Final = "https://example.org/numa"
-BUILD_TOOLS: Final = ("hatchling>=1.27", "hatch-vcs>=0.5", "grpcio-tools==1.85.*")
+BUILD_TOOLS: Final = ("hatchling", "hatch-vcs", "grpcio-tools")
 RUNTIMES: Final[Sequence[Sequence[str]]] = ([], ["--runtime=runc"])
 """Not every kernel's groups suit podman's default runtime."""
 LIMITS: Final = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
@@ -51,11 +51,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[str]]
     if os.uname().machine != "x86_64":
         pytest.skip("the stand-in for the base is made for linux/amd64 only")
     wheels = tmp_path_factory.mktemp("wheels")
-    command = [
-        sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--dest", str(wheels),
-        f"--constraint={ROOT / 'constraints.txt'}", *BUILD_TOOLS, f"{ROOT}[server,exporter,tracing]",
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    write_wheels([*BUILD_TOOLS, "numa-extender[exporter,expander,server,tracing]"], wheels)
     for own in wheels.glob("numa_extender-*"):
         own.unlink()
     work = tmp_path_factory.mktemp("base")
