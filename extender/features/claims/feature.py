@@ -1,5 +1,6 @@
 """Connects the devices of DRA drivers with filter, prioritize, bind and questions."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -38,6 +39,7 @@ class ClaimsFeature(ConnectedFeature):
         self.objects: Final = ClaimObjects(rules or rules_for(ANY_VERSION), service.clock)
         self.forecasts = Forecasts(self.objects, self._count) if rules else None
         self._listed: Final = set[str]()
+        self._claimed: dict[str, tuple[Machine, str, Mapping[str, int]]] = {}
         self.objectors = (
             ClaimCheck(service, self.objects, self.forecasts),
             ClaimRanking(self.objects, service.offload, self.forecasts, service.surroundings, clock=service.clock),
@@ -63,11 +65,19 @@ class ClaimsFeature(ConnectedFeature):
             text = None if record is None else record.observation.facts.get("pcie_roots")
             if isinstance(text, str):
                 self.objects.set_roots(name, _roots_of(text))
+        before, self._claimed = self._claimed, {}
         for name in self.objects.cpu_nodes:
             record = self.service.known.nodes.get(name)
+            kubelet = None if record is None else record.observation.kubelet
             text = None if record is None else record.observation.facts.get("claimed_cpus")
-            if record is not None and record.observation.kubelet is not None and isinstance(text, str):
-                self.objects.set_cpus(name, _numa_of_claims(text, record.observation.kubelet.machine))
+            if kubelet is None or not isinstance(text, str):
+                continue
+            known = before.get(name)
+            if known is None or known[0] is not kubelet.machine or known[1] != text:
+                known = kubelet.machine, text, _numa_of_claims(text, kubelet.machine)
+                await asyncio.sleep(0)  # many nodes at once do not hold up the event loop
+            self._claimed[name] = known
+        self.objects.cpus = {name: numa for name, (_, _, numa) in self._claimed.items()}
 
     def _take(self, put: Callable[[str, Any], None], watch: str, batch: Batch[Any]) -> None:
         for change in batch.changes:
@@ -93,7 +103,6 @@ def _roots_of(text: str) -> Mapping[str, int]:
     return roots
 
 
-@lru_cache(256)
 def _numa_of_claims(text: str, machine: Machine) -> Mapping[str, int]:
     """The NUMA nodes of the CPUs of each claim, by its UID. A claim whose CPUs cannot be read is left out."""
     found: dict[str, int] = {}

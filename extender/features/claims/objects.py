@@ -79,8 +79,8 @@ class ClaimObjects:
         self._of_node: dict[str, dict[str, NamedSlice]] = {}
         self._unread: dict[str, str] = {}
         """The node of each slice that cannot be read; "": all nodes."""
-        self._cpus: dict[str, Mapping[str, int]] = {}
-        """The NUMA nodes of the CPUs of each prepared claim, by node and the UID of the claim."""
+        self.cpus: Mapping[str, Mapping[str, int]] = {}
+        """The NUMA nodes, as raw bits, of the CPUs of each prepared claim, by node and the UID of the claim."""
         self._roots: dict[str, Mapping[str, int]] = {}
         """The NUMA node of each PCIe root, by node."""
         self._claims: dict[str, AllocatedClaim] = {}
@@ -162,10 +162,6 @@ class ClaimObjects:
         slices = (of for (driver, _), of in self._of_pool.items() if driver == CPU_DRIVER)
         return {each.node_name for of in slices for each in of.values()}
 
-    def set_cpus(self, node_name: str, numa: Mapping[str, int]) -> None:
-        """The NUMA nodes, as raw bits, of the CPUs that each prepared claim has on a node, by the UID of the claim."""
-        self._cpus[node_name] = numa
-
     def devices_on(self, name: str) -> tuple[DynamicDevice, ...]:
         """The devices of a node, in the order in which each slice lists them. "": those local to no node.
 
@@ -206,7 +202,7 @@ class ClaimObjects:
         here = {device.key: device for device in self.devices_on(node_name)}
         known = [key for key in keys if key in here or not self._is_listed(key)]
         found = (here.get(key) or DynamicDevice(*key, claim=claim) for key in known)
-        cpus = self._cpus.get(node_name, {}).get(self._claims[claim].uid)
+        cpus = self.cpus.get(node_name, {}).get(self._claims[claim].uid)
         return tuple(each._replace(numa=cpus) if cpus and each.is_cpus else each for each in found)
 
     def devices_for_extended(self, pod_uid: str, node_name: str) -> Sequence[tuple[int, DynamicDevice]] | None:
