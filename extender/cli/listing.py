@@ -84,7 +84,7 @@ def nodes(found: Sequence[NodeSummary]) -> RenderableType:
 
 
 def _free_cpus(node: NodeSummary) -> str:
-    if node.resource_policy and not node.pools:
+    if (node.resource_policy and not node.pools) or "cpu" in node.hidden:
         return "?"
     if node.cpu_policy not in ("static", None) and not node.resource_policy:  # no container has CPUs for itself
         return f"{node.cpus} shared"

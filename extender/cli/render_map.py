@@ -59,6 +59,7 @@ def node_map(node: NodeDetail) -> RenderableType:
         return head.append(f"no map: too little is known of the node\n{problems}", style="")
     head.append(f"{node.topology_policy}/{node.topology_scope}  ", style="")
     free = f"{node.free_cpus} of {node.cpus} CPUs free" if node.cpu_policy == "static" else f"{node.cpus} CPUs shared"
+    free = f"free CPUs of {node.cpus} unknown" if "cpu" in node.hidden else free
     head.append(f"{free}  {node.certainty}", style="")
     holders = _Holders(sorted(node.holders, key=_order))
     numa = {each.id: each for each in node.topology}

@@ -41,7 +41,23 @@ def client() -> Iterator[TestClient]:
         report_all(client, *map(report_of, sample_cluster()))
         bare = {**report_of(sample("bare")), "kubelet_version": None}
         client.put("/v1/nodes/bare/report", json=bare).raise_for_status()
+        lost = {**report_of(sample("lost")), "state": {}}
+        client.put("/v1/nodes/lost/report", json=lost).raise_for_status()
         yield client
+
+
+def test_what_a_manager_holds_whose_state_file_is_missing_is_not_shown_as_free(client: TestClient) -> None:
+    """Seen red: all CPUs and the whole memory of such a node counted as free."""
+    lost = client.get("/v1/nodes/lost").json()
+    (entry,) = client.get("/v1/nodes?name=lost").json()["nodes"]
+
+    for found in (lost, entry):
+        assert found["hidden"] == ["cpu", "memory"]
+        assert found["free_cpus"] == 0
+        assert [(each["free_cpus"], each["free_memory_bytes"]) for each in found["numa"]] == [(0, None)] * 2
+        assert all(each["memory_bytes"] for each in found["numa"])
+    assert [each["free_cpus"] for each in lost["topology"]] == ["", ""]
+    assert "lost" not in {each["name"] for each in client.get("/v1/nodes?min_free_cpus=1").json()["nodes"]}
 
 
 def test_the_map_has_the_facts_of_the_list(client: TestClient) -> None:
@@ -92,7 +108,7 @@ def test_pages_follow_each_other(client: TestClient) -> None:
         after = page.next
 
     assert names == client.get("/v1/map").json()["nodes"]["name"]
-    assert page.total == len(names) == 12
+    assert page.total == len(names) == 13
 
 
 def test_a_new_report_has_a_new_number(client: TestClient) -> None:

@@ -55,6 +55,18 @@ def test_a_server_and_report_files_answer_alike_in_every_form(
     assert max(map(len, table.splitlines())) <= 110
 
 
+def test_free_cpus_that_are_not_known_are_not_a_number(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps({**report_of(sample("lost")), "state": {}}))
+
+    (row,) = (line for line in run("nodes", "--report", str(file)).stdout.splitlines() if "lost" in line)
+    head = run("map", "lost", "--report", str(file)).stdout.splitlines()[0]
+
+    assert " ? " in row
+    assert "/32" not in row
+    assert "free CPUs of 32 unknown" in head
+
+
 def test_a_node_whose_kubelet_gives_no_cpus_alone_is_not_shown_as_full(run: Run, tmp_path: Path) -> None:
     node = sample("plain", cpuManagerPolicy="none", topologyManagerPolicy="none", memoryManagerPolicy="None")
     file = tmp_path / "report.json"

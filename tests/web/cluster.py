@@ -51,9 +51,10 @@ def large_cluster(size: int) -> Iterator[str]:
 
 @contextmanager
 def hostile_cluster() -> Iterator[str]:
-    """One node whose pods, containers and problems have names that are markup, and one that reports next to nothing."""
+    """One node whose pods, containers and problems have names that are markup; two report too little, or no state."""
     with serving(_service()) as url:
-        report(url, _hostile(sample("hostile", version="v1.36.2")), _bare(sample("bare")))
+        lost = {**report_of(sample("lost")), "state": {}}
+        report(url, _hostile(sample("hostile", version="v1.36.2")), _bare(sample("bare")), lost)
         yield url
 
 

@@ -46,6 +46,19 @@ def test_a_node_without_a_usable_report_says_so(page: Page, hostile: str) -> Non
     expect(page.locator(".tile", has_text="bare")).to_contain_text("unknown")
 
 
+def test_what_is_not_known_is_not_shown_as_free(page: Page, hostile: str) -> None:
+    page.goto(f"{hostile}/#/nodes/lost")
+
+    expect(page.get_by_text("No verdict for pods that need the cpu or memory manager.")).to_be_visible()
+    numa = page.locator(".numa", has_text="NUMA 0")
+    expect(numa).to_contain_text("16 CPUs, free ones unknown")
+    expect(numa).to_contain_text("memory, what is free is unknown")
+    expect(page.get_by_role("list", name="Legend")).to_contain_text("free or held: unknown")
+    tile = page.locator(".tile", has_text="lost")
+    expect(tile).to_contain_text("32 CPUs, free ones unknown")
+    expect(tile).not_to_contain_text("GiB free")
+
+
 def test_a_service_that_fails_is_told_about(page: Page, hostile: str) -> None:
     def fail(route: Route) -> None:
         route.fulfill(status=500, content_type="text/html", body="<h1>broken</h1>")
@@ -74,7 +87,7 @@ def test_who_is_not_known_is_asked_for_a_token(page: Page, hostile: str) -> None
     dialog.get_by_label("Token for this extender").fill("s3cret")
     page.keyboard.press("Enter")
 
-    expect(page.locator("#count")).to_have_text("2 nodes")
+    expect(page.locator("#count")).to_have_text("3 nodes")
     expect(dialog).not_to_be_visible()
     assert shown[0] is None
 
@@ -92,7 +105,7 @@ def test_a_service_that_has_no_time_is_asked_again(page: Page, hostile: str) -> 
     page.route("**/v1/nodes?**", busy)
     page.goto(hostile)
 
-    expect(page.locator("#count")).to_have_text("2 nodes")
+    expect(page.locator("#count")).to_have_text("3 nodes")
 
 
 def test_a_service_that_is_gone_is_told_about(page: Page, hostile: str) -> None:

@@ -13,19 +13,13 @@ from fastapi import APIRouter, Query, Response
 
 from extender.api.http.problems import replies_with
 from extender.api.http.replies import json_reply
+from extender.api.nodes import views
 from extender.api.nodes.routes import LabelSelector, names_after
-from extender.api.nodes.views import (
-    free_by_numa,
-    kubelet_version_of,
-    problem_count,
-    resource_policy_of,
-    summarize,
-)
 from extender.api.service import Service
 from extender.cluster.node import NodeRecord
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
-from extender.kubelet.verdict import Certainty
+from extender.kubelet.verdict import Certainty, Provider
 from extender.questions.free_room import free_devices
 from extender.questions.nri_pools import root_room
 from extender.scheduling.records.unjudged import Note
@@ -54,6 +48,7 @@ class NodeShape(ReplyBody):
     cpu_policy: Annotated[str | None, about("`cpuManagerPolicy`; null: unknown.")]
     memory_policy: Annotated[str | None, about("`memoryManagerPolicy`; null: unknown.")]
     resource_policy: Annotated[str | None, about("As in `GET /v1/nodes`; null: no such plugin is known.")]
+    hidden: Annotated[list[Provider], about("Managers whose state is unknown: nothing of theirs counts as free.")]
     numa: Annotated[list[ShapeNUMA], about("Ascending by id; empty: unknown.")]
     devices: Annotated[dict[str, int], about("Healthy devices by resource.")]
 
@@ -120,9 +115,9 @@ class MapPage:
         columns.name.append(record.name)
         columns.shape.append(self._shape(record, labels or {}))
         columns.certainty.append(record.certainty)
-        columns.problems.append(problem_count(record, note))
+        columns.problems.append(views.problem_count(record, note))
         columns.report.append(crc32(f"{observation.boot_id} {observation.sequence}".encode()))
-        cpus, memory, devices = _free(record.kubelet, record.state)
+        cpus, memory, devices = _free(record.kubelet, views.shown_state(record))
         columns.free_cpus.append(cpus)
         columns.free_memory_mib.append(memory)
         columns.free_devices.append(devices)
@@ -131,18 +126,17 @@ class MapPage:
 
     def _shape(self, record: NodeRecord, labels: Mapping[str, str]) -> int:
         """Index of the shape that *record* has; a new one is appended."""
-        kubelet, state = record.kubelet, record.state
+        kubelet, state = record.kubelet, views.shown_state(record)
         devices = _device_totals(state) if kubelet is not None and state is not None else {}
         pool = next((labels[key] for key in POOL_LABELS if labels.get(key)), None)
         instance_type = labels.get(INSTANCE_TYPE_LABEL) or None
-        version = kubelet_version_of(record)
+        node = views.kubelet_version_of(record), views.resource_policy_of(record), record.observation.hidden
         # Equal kubelets are one object, so its id identifies machine and configuration while the page is built.
-        policy = resource_policy_of(record)
-        key = (id(kubelet), state is None, tuple(devices.items()), pool, instance_type, version, policy)
+        key = (id(kubelet), state is None, tuple(devices.items()), pool, instance_type, *node)
         found = self._shape_ids.get(key)
         if found is None:
             found = self._shape_ids[key] = len(self.shapes)
-            summary = summarize(record, 0)
+            summary = views.summarize(record, 0)
             numa = [ShapeNUMA.filled(each, memory_mib=each.memory_bytes >> _MIB_SHIFT) for each in summary.numa]
             self.shapes.append(
                 NodeShape.filled(summary, pool=pool, instance_type=instance_type, numa=numa, devices=devices)
@@ -161,7 +155,7 @@ def _free(kubelet: Kubelet | None, state: ManagerState | None) -> tuple[list[int
     """What is free: CPUs and memory by NUMA node, devices by resource."""
     if kubelet is None or state is None:
         return [], None, []
-    rooms = free_by_numa(kubelet, state)
+    rooms = views.free_by_numa(kubelet, state)
     memory = [(free_bytes or 0) >> _MIB_SHIFT for _, free_bytes in rooms]
     is_counted = any(free_bytes is not None for _, free_bytes in rooms)
     devices = [len(ids) for ids in free_devices(state.devices).values()]

@@ -62,7 +62,7 @@ class NodeSummary(ReplyBody):
     memory_policy: Annotated[str | None, about("`memoryManagerPolicy`; null: unknown.")] = None
     numa_nodes: Annotated[int, about("Number of NUMA nodes; 0: unknown.")] = 0
     cpus: Annotated[int, about("Online CPUs; 0: unknown.")] = 0
-    free_cpus: Annotated[int, about("CPUs that are free for exclusive allocation.")] = 0
+    free_cpus: Annotated[int, about("CPUs free for exclusive allocation; 0 if `hidden` has the CPU manager.")] = 0
     pods: Annotated[int | None, about("Number of pods that the kubelet lists; null: unknown.")] = None
     problems: Annotated[int, about("Number of warnings and errors.")] = 0
     numa: Annotated[list[NUMASummary], about("Ascending by id; empty: unknown.")] = []

@@ -68,7 +68,7 @@ def nodes_router(service: Service) -> APIRouter:
                 name in record.name
                 and certainty in (None, record.certainty)
                 and (policy is None or (record.kubelet is not None and record.kubelet.policy is policy))
-                and (not min_free_cpus or _free_cpus(record) >= min_free_cpus)
+                and (not min_free_cpus or free_cpu_count(record) >= min_free_cpus)
                 and selects(service.surroundings(record.name).labels)
             )
 
@@ -129,8 +129,3 @@ async def _page(service: Service, now: float, is_wanted: Callable[[NodeRecord], 
     following = rest[limit - 1].name if len(rest) > limit else None
     head = b'{"total":%d,"nodes":[' % len(found)
     return head + b",".join(page) + b'],"next":' + msgspec.json.encode(following) + b"}"
-
-
-def _free_cpus(record: NodeRecord) -> int:
-    kubelet, state = record.kubelet, record.state
-    return free_cpu_count(kubelet, state) if kubelet is not None and state is not None else 0

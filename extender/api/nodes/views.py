@@ -1,6 +1,7 @@
 """Converts records of nodes to replies."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from msgspec import convert
@@ -22,7 +23,8 @@ from extender.cluster.node import NodeRecord
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import shown_numa_id
 from extender.kubelet.sets import format_list, iter_bits
-from extender.kubelet.state import ManagerState
+from extender.kubelet.state import CPUState, DeviceState, ManagerState, MemoryState
+from extender.kubelet.verdict import Provider
 from extender.questions.free_room import free_cpus, free_devices, numa_room
 from extender.questions.nri_pools import numa_room_of, policy_free_cpus, pools_of
 from extender.replay.creation import grant_count
@@ -50,9 +52,22 @@ def kubelet_version_of(record: NodeRecord) -> str | None:
     return version if isinstance(version, str) else None
 
 
+def shown_state(record: NodeRecord) -> ManagerState | None:
+    """What people see of the state. Nothing is free at a manager whose state is unknown: it is not taken for empty."""
+    state, hidden = record.state, record.observation.hidden
+    if state is None or not hidden:
+        return state
+    return replace(
+        state,
+        cpu=CPUState(default=0) if Provider.CPU in hidden else state.cpu,
+        memory=MemoryState() if Provider.MEMORY in hidden else state.memory,
+        devices=DeviceState() if Provider.DEVICE in hidden else state.devices,
+    )
+
+
 def summarize(record: NodeRecord, now: float, note: Note | None = None) -> NodeSummary:
     """The record as one entry of a list. *note*: why its class could not be judged for some pod."""
-    observation, kubelet, state = record.observation, record.kubelet, record.state
+    observation, kubelet, state = record.observation, record.kubelet, shown_state(record)
     summary = NodeSummary(
         name=record.name,
         certainty=record.certainty,
@@ -74,7 +89,7 @@ def summarize(record: NodeRecord, now: float, note: Note | None = None) -> NodeS
     summary.cpu_policy = kubelet.config.cpu_manager_policy
     summary.memory_policy = kubelet.config.memory_manager_policy
     summary.numa_nodes, summary.cpus = len(kubelet.machine.numa_ids), kubelet.machine.num_cpus
-    summary.free_cpus = free_cpu_count(kubelet, state)
+    summary.free_cpus = free_cpu_count(record)
     summary.numa = numa_summaries(kubelet, state)
     summary.devices = {
         resource: DeviceCount(total=sum(d.healthy for d in devices.values()), free=len(free[resource]))
@@ -117,8 +132,11 @@ def numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[NUMASummary]:
     return summaries
 
 
-def free_cpu_count(kubelet: Kubelet, state: ManagerState) -> int:
-    """CPUs that a container can still get for itself, from the kubelet or from the NRI policy."""
+def free_cpu_count(record: NodeRecord) -> int:
+    """CPUs that a container can still get for itself, from the kubelet or from the NRI policy; 0 if it is not known."""
+    kubelet, state = record.kubelet, shown_state(record)
+    if kubelet is None or state is None:
+        return 0
     free = free_cpus(kubelet, state).bit_count()
     if state.runtime is None:
         return free
@@ -164,7 +182,7 @@ def describe(
     record: NodeRecord, now: float, note: Note | None = None, behaviours: Sequence[Behaviour] = ()
 ) -> NodeDetail:
     """The record in full. *note* is what `summarize` takes. *behaviours* are what the audit found."""
-    state, kubelet = record.state, record.kubelet
+    state, kubelet = shown_state(record), record.kubelet
     facts = record.observation.facts
     detail = NodeDetail(
         **asdict(summarize(record, now, note)),

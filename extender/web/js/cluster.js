@@ -16,6 +16,7 @@ import { call } from "./api.js";
  * @property {string | null} memory_policy
  * @property {string | null} resource_policy
  * @property {[number, number, number, number] | null} root_pool of the NRI policy: CPU left and all, in mCPU, memory left and all, in MiB
+ * @property {string[]} hidden managers whose state is unknown
  * @property {number} cpus
  * @property {number} free_cpus
  * @property {number} problems
@@ -65,6 +66,11 @@ const NOTHING = {
 /** All details of one node. @param {string} name @param {AbortSignal} [signal] @returns {Promise<any>} */
 export async function loadNode(name, signal) {
   return { ...NOTHING, ...await call(`/v1/nodes/${encodeURIComponent(name)}`, { signal }) };
+}
+
+/** What the CPUs are that are neither reserved nor held. @param {{cpu_policy: string | null, hidden: string[]}} node @returns {"free" | "shared" | "unknown"} */
+export function otherCpus({ cpu_policy: policy, hidden }) {
+  return hidden.includes("cpu") ? "unknown" : policy === "static" ? "free" : "shared";
 }
 
 /** The most CPUs free on one NUMA node. @param {NodeSummary} node */

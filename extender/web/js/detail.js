@@ -1,6 +1,6 @@
 // The right pane: details of one node.
 import { ApiError, ask } from "./api.js";
-import { loadNode } from "./cluster.js";
+import { loadNode, otherCpus } from "./cluster.js";
 import { byId, fill, h, icon, ranges, table, tag } from "./dom.js";
 import { nearestRequests, story, tryChanges } from "./explain.js";
 import { nodeMap, placedOf, podName } from "./map.js";
@@ -271,7 +271,7 @@ function roomTable(node) {
   const resources = Object.keys(node.device_list);
   const heads = ["NUMA", { num: "CPUs" }, ...types.map((type) => ({ num: String(type) })), ...resources.map((name) => ({ num: shortResource(name) }))];
   const rows = node.topology.map((/** @type {any} */ { id, free_room: room }) => [
-    String(id), { num: room.cpus },
+    String(id), { num: otherCpus(node) === "unknown" ? "–" : room.cpus },
     ...types.map((type) => ({ num: type in room.memory ? bytes(room.memory[type]) : "–" })),
     ...resources.map((name) => ({ num: room.devices[name] ?? 0 })),
   ]);

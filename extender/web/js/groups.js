@@ -58,7 +58,7 @@ export const STEPS = [1, 8, 16, 32];
 
 /** Where the NRI policy's grants are not known, no number of free CPUs is. @param {NodeSummary} node */
 function isUnknown(node) {
-  return node.cpus === 0 || (node.resource_policy !== null && ["unknown", "degraded"].includes(node.certainty));
+  return node.cpus === 0 || node.hidden.includes("cpu") || (node.resource_policy !== null && ["unknown", "degraded"].includes(node.certainty));
 }
 
 /** @param {NodeSummary} node */

@@ -1,4 +1,5 @@
 // The map of one node: sockets, NUMA nodes, cores and CPUs by pod, memory bars, and a box for each device.
+import { otherCpus } from "./cluster.js";
 import { h } from "./dom.js";
 import { look, slotsOf } from "./palette.js";
 import { bytes, parseList, plural, shortResource } from "./units.js";
@@ -67,7 +68,8 @@ function numaBlock(numa, drawing) {
   const count = numa.cores.flat().filter((/** @type {number} */ cpu) => placed?.cpus.has(cpu)).length;
   const free = parseList(numa.free_cpus).length;
   const cpus = numa.cores.flat().length;
-  const text = node.cpu_policy === "static" ? `${free} of ${plural(cpus, "CPU")} free` : `${plural(cpus, "CPU")}, shared`;
+  const others = otherCpus(node);
+  const text = others === "free" ? `${free} of ${plural(cpus, "CPU")} free` : `${plural(cpus, "CPU")}, ${others === "shared" ? others : "free ones unknown"}`;
   return h("div", { class: count ? "numa placed" : "numa" },
     h("h4", {}, `NUMA ${numa.id}`, h("span", {}, count ? [h("strong", {}, `${count} for the pod`), ` of ${free} free`] : text)),
     numa.l3_caches.length ? h("p", { class: "caches" }, cacheText(numa.l3_caches)) : null,
@@ -75,7 +77,7 @@ function numaBlock(numa, drawing) {
       cores.map((core) => h("div", { class: "core" }, core.map((id) => cpuCell(id, drawing))))))),
     Object.entries(numa.memory).map(([type, view]) => memoryBar(numa, type, view, drawing)),
     Object.keys(numa.memory).length ? null
-      : h("p", { class: "bar" }, `${bytes(numa.memory_bytes)} memory, not pinned by this kubelet`),
+      : h("p", { class: "bar" }, `${bytes(numa.memory_bytes)} memory, ${node.hidden.includes("memory") ? "what is free is unknown" : "not pinned by this kubelet"}`),
     devicesOf(drawing, (device) => device.numa?.includes(numa.id) ?? false));
 }
 
@@ -104,8 +106,8 @@ function cpuCell(id, { node, placed, slots, holderOf, reserved }) {
     return h("i", { class: `cpu ${looks}`, vars, data: { uid: holder.pod_uid }, title: `CPU ${id}: ${podName(holder)}` }, id);
   }
   if (reserved.has(id)) return h("i", { class: "cpu reserved", title: `CPU ${id}: reserved for the system` }, id);
-  const isStatic = node.cpu_policy === "static";
-  return h("i", { class: isStatic ? "cpu free" : "cpu shared", title: `CPU ${id}: ${isStatic ? "free" : "shared"}` }, id);
+  const others = otherCpus(node);
+  return h("i", { class: others === "free" ? "cpu free" : "cpu shared", title: `CPU ${id}: ${others}` }, id);
 }
 
 /**
@@ -174,10 +176,10 @@ function unplacedDevices(drawing) {
 function legend(node, placed) {
   const entry = (/** @type {string} */ name, /** @type {string} */ text) =>
     h("li", {}, h("span", { class: `swatch ${name}` }), text);
-  const isStatic = node.cpu_policy === "static";
+  const others = { free: entry("free", "free, in the shared pool"), shared: entry("shared", "shared by all pods"), unknown: entry("shared", "free or held: unknown") };
   return h("ul", { class: "legend", "aria-label": "Legend" },
     placed ? entry("placed-here", "where the pod would be placed") : null,
-    isStatic ? entry("free", "free, in the shared pool") : entry("shared", "shared by all pods"),
+    others[otherCpus(node)],
     node.reserved_cpus ? entry("reserved", "reserved for the system") : null,
     node.holders.length ? h("li", {}, h("span", { class: "swatch held", vars: { "--held": "var(--held-0)" } }),
       h("span", { class: "swatch held p1", vars: { "--held": "var(--held-1)" } }), "held by a pod, see the table") : null);

@@ -1,5 +1,5 @@
 // A small picture of a node: one block for each NUMA node, one square for each CPU, allocated ones filled, free ones outlined.
-import { loadNode } from "./cluster.js";
+import { loadNode, otherCpus } from "./cluster.js";
 import { hueOf, slotsOf } from "./palette.js";
 import { treeOf, usage } from "./pools.js";
 import { parseList } from "./units.js";
@@ -76,7 +76,7 @@ async function queued(work) {
 /** Drawn from counts, until the details of the node are loaded. @param {import("./cluster.js").NodeSummary} node */
 function estimate(node) {
   return node.numa.map((numa) => Array.from({ length: numa.cpus }, (_, i) => {
-    if (node.cpu_policy !== "static" && !node.resource_policy) return { cpu: -1, style: "shared" };
+    if (otherCpus(node) !== "free" && !node.resource_policy) return { cpu: -1, style: "shared" };
     const held = numa.cpus - numa.free_cpus - numa.reserved_cpus;
     return { cpu: -1, style: i < numa.reserved_cpus ? "reserved" : i < numa.reserved_cpus + held ? "some" : "free" };
   }));
@@ -91,7 +91,7 @@ function exact(node) {
     for (const cpu of parseList(holder.cpus)) style.set(cpu, `--held-${hueOf(slots.get(holder.pod_uid) ?? 0)}`);
   }
   for (const cpu of parseList(node.reserved_cpus)) style.set(cpu, "reserved");
-  const other = node.cpu_policy === "static" ? "free" : "shared";
+  const other = otherCpus(node) === "free" ? "free" : "shared";
   return node.topology.map((/** @type {any} */ numa) =>
     numa.cores.flat().map((/** @type {number} */ cpu) => ({ cpu, style: style.get(cpu) ?? other })));
 }

@@ -1,5 +1,5 @@
 // One node in the grid: its name, a small map, its free resources, and its answer to the pod.
-import { mostFree } from "./cluster.js";
+import { mostFree, otherCpus } from "./cluster.js";
 import { h, icon, tag } from "./dom.js";
 import { drawMini } from "./minimap.js";
 import { bytes, cpus, plural, shortResource } from "./units.js";
@@ -51,7 +51,7 @@ function room(node) {
   }
   if (node.resource_policy) return [h("span", {}, `${node.cpus} CPUs, grants unknown`)];
   if (node.cpus === 0) return [h("span", {}, "no map")];
-  if (node.cpu_policy !== "static") return [h("span", {}, `${node.cpus} CPUs, all shared`)];
+  if (otherCpus(node) !== "free") return [h("span", {}, `${node.cpus} CPUs, ${otherCpus(node) === "shared" ? "all shared" : "free ones unknown"}`)];
   const parts = [h("span", {}, h("strong", {}, node.free_cpus), ` of ${node.cpus} CPUs free`)];
   if (node.numa.length > 1) parts.push(h("span", {}, h("strong", {}, mostFree(node)), " on one NUMA node"));
   return parts;
