@@ -11,6 +11,7 @@ from prometheus_client import Counter, Gauge, Histogram, Info
 
 from extender.observability.metrics import Metrics
 from extender.observability.node_metrics import NodeMetrics
+from tests.docs.settings_page import filled, item
 
 Row = tuple[str, str, tuple[str, ...], str]
 """Name as scraped, type, labels, help."""
@@ -19,9 +20,6 @@ _HEAD: Final = """# Metrics of the extender
 Scraped at `/metrics`. Written by `python -m tests.docs.metrics_page`; a test compares it with the code.
 
 Counters end in `_total`, and have every known series from the start, at 0, so that `increase` sees the first event.
-Histograms: {histograms}.
-All others are gauges. The usual `process_*` metrics are there too.
-
 """
 _NODES: Final = """
 ## Metrics of nodes
@@ -46,11 +44,12 @@ def rows(metrics: Metrics | NodeMetrics) -> Iterator[Row]:
 def page() -> str:
     """The page."""
     histograms = ", ".join(f"`{name}`" for name, kind, _, _ in rows(Metrics()) if kind == "histogram")
-    return _HEAD.format(histograms=histograms) + _list(Metrics()) + _NODES + _list(NodeMetrics())
+    kinds = f"Histograms: {histograms}. All others are gauges. The usual `process_*` metrics are there too."
+    return _HEAD + filled(kinds) + "\n" + _list(Metrics()) + _NODES + _list(NodeMetrics())
 
 
 def _list(metrics: Metrics | NodeMetrics) -> str:
-    return "".join(f"- {_series(name, labels)}: {text}\n" for name, _, labels, text in rows(metrics))
+    return "".join(item(f"{_series(name, labels)}: {text}") for name, _, labels, text in rows(metrics))
 
 
 def _series(name: str, labels: Sequence[str]) -> str:

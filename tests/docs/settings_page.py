@@ -5,6 +5,7 @@
 
 import re
 import sys
+import textwrap
 import types
 from collections.abc import Iterable, Iterator
 from enum import Enum
@@ -104,7 +105,18 @@ def _headings() -> Iterator[tuple[str, str]]:
 
 
 def _lines(rows: Iterable[Row]) -> str:
-    return "".join(f"- {_with_default(name, default, unit)}: {why}\n" for name, unit, default, why in rows)
+    return "".join(item(f"{_with_default(name, default, unit)}: {why}") for name, unit, default, why in rows)
+
+
+def item(text: str) -> str:
+    """One item of a list, on lines of the usual length."""
+    return filled(f"- {text}", indent="  ")
+
+
+def filled(text: str, *, indent: str = "") -> str:
+    """The text on lines of the usual length; *indent*: before all but the first."""
+    lines = textwrap.wrap(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
 
 
 def _with_default(name: str, default: str, unit: str) -> str:

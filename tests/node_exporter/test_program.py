@@ -113,7 +113,7 @@ def report_as_somebody_else(root: Path) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change to another user")
 def test_a_kubelet_that_the_exporter_may_not_reach_is_not_taken_for_a_stopped_one(root: Path) -> None:
     kubelet = FakeKubelet(root / KUBELET_DIR / "pod-resources/kubelet.sock").start()
     try:
@@ -128,7 +128,7 @@ def test_a_kubelet_that_the_exporter_may_not_reach_is_not_taken_for_a_stopped_on
     assert "UNAVAILABLE" in {item["source"]: item["reason"] for item in no_right["problems"]}["podresources"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change to another user")
 def test_without_rights_the_readable_part_is_reported(root: Path) -> None:
     (root / KUBELET_DIR).chmod(0o700)
 

@@ -71,7 +71,7 @@ def _played(running: Cluster, book: Book, made: Machines, findings: Findings, sa
     events = api.items("/api/v1/namespaces/default/events")
     told = [each["message"] for each in events if each["reason"] == "NoPoolFits"]
     ok = any("the limit of cpu is reached" in each for each in told)
-    findings.must("the other one is told", "; ".join(told)[:120], "that the limit is reached", ok=ok)
+    findings.must("event of the pod beyond the limit", "; ".join(told)[:120], "names the limit", ok=ok)
     for number in range(2):
         delete(api, f"beyond-{number}")
         delete(api, f"holder-{number}")
