@@ -50,6 +50,9 @@ def test_what_is_not_known_is_not_shown_as_free(page: Page, hostile: str) -> Non
     page.goto(f"{hostile}/#/nodes/lost")
 
     expect(page.get_by_text("No verdict for pods that need the cpu or memory manager.")).to_be_visible()
+    expect(page.locator("#side")).to_contain_text("partly unknown")
+    expect(page.locator("#side")).to_contain_text("What pods hold here is not known.")
+    expect(page.locator("#cluster")).to_contain_text("2 not known exactly")
     numa = page.locator(".numa", has_text="NUMA 0")
     expect(numa).to_contain_text("16 CPUs, free ones unknown")
     expect(numa).to_contain_text("memory, what is free is unknown")

@@ -156,7 +156,7 @@ export class Detail {
         h("span", { title: holder.pod_uid }, podName(holder), holder.container ? ` / ${holder.container}` : ""));
       return [who, holder.cpus ? ranges(holder.cpus) : "shared", held(holder), devices(holder)];
     });
-    if (!rows.length) return h("p", { class: "hint" }, "No pod holds CPUs, memory or devices for itself here.");
+    if (!rows.length) return h("p", { class: "hint" }, node.hidden.length ? "What pods hold here is not known." : "No pod holds CPUs, memory or devices for itself here.");
     return h("section", { class: "holders" }, h("h3", {}, "Who holds what"),
       table("Who holds what", ["Pod / container", "CPUs", "Memory", "Devices"], rows));
   }
@@ -200,6 +200,7 @@ function head(name, tags) {
 
 /** @param {any} node */
 function certainty(node) {
+  if (node.certainty === "exact" && node.hidden.length) return tag("partly unknown", "unsure");
   if (node.certainty === "exact") return tag("exact", "yes", "What the node has granted is known.");
   return tag(node.certainty, node.certainty === "stale" ? "stale" : "unsure");
 }

@@ -67,7 +67,7 @@ async function refresh() {
 function showCluster() {
   const { nodes } = state;
   const sum = (/** @type {"cpus" | "free_cpus"} */ key) => number(nodes.reduce((total, node) => total + node[key], 0));
-  const doubtful = nodes.filter((node) => node.certainty !== "exact").length;
+  const doubtful = nodes.filter((node) => node.certainty !== "exact" || node.hidden.length).length;
   byId("cluster").textContent = nodes.length
     ? `${plural(nodes.length, "node")}${state.filters.labels ? ` with ${state.filters.labels}` : ""} · ${sum("cpus")} CPUs · ${sum("free_cpus")} free for exclusive use${doubtful ? ` · ${doubtful} not known exactly` : ""}`
     : state.filters.labels ? `No node is known to have the labels ${state.filters.labels}` : "No node has reported yet";
