@@ -12,8 +12,9 @@ import gzip
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, Final
 
 import orjson
@@ -52,11 +53,16 @@ EVIL: Final[tuple[Any, ...]] = (
 
 @dataclass(frozen=True)
 class Target:
-    """One parser: *parse* takes bytes, *clean* are the errors that it may end in."""
+    """One parser: *parse* takes bytes, *good* makes good documents, *clean* are the errors that it may end in."""
 
     parse: Callable[[bytes], object]
-    seeds: tuple[bytes, ...]
+    good: Callable[[], tuple[bytes, ...]]
     clean: tuple[type[Exception], ...] = (WireError,)
+
+    @cached_property
+    def seeds(self) -> tuple[bytes, ...]:
+        """The good documents, made when they are first asked for."""
+        return self.good()
 
 
 def _json(parse: Callable[[Any], object]) -> Callable[[bytes], object]:
@@ -76,8 +82,16 @@ def _mapping(decode: Callable[[Mapping[str, Any]], object]) -> Callable[[bytes],
     return _json(lambda value: decode(value) if isinstance(value, dict) else None)
 
 
-def _seed(*documents: object) -> tuple[bytes, ...]:
+def _dumped(documents: Iterable[object]) -> tuple[bytes, ...]:
     return tuple(orjson.dumps(document) for document in documents)
+
+
+def _seed(*documents: object) -> Callable[[], tuple[bytes, ...]]:
+    return partial(_dumped, documents)
+
+
+def _objects(path: str) -> Callable[[], tuple[bytes, ...]]:
+    return lambda: _dumped(seeds(path))
 
 
 WATCH: Final = b'{"type":"ADDED","object":' + orjson.dumps({**POD, "spec": {**POD["spec"], "nodeName": "n"}}) + b"}"
@@ -146,18 +160,22 @@ TARGETS: Final[Mapping[str, Target]] = {
         _json(workload_from_json),
         _seed(POD, {"kind": "Deployment", "spec": {"template": {"spec": POD["spec"]}}}),
     ),
-    "question in YAML": Target(read_yaml_documents, (yaml.safe_dump(POD).encode(), b"a: &x [1]\nb: *x\n")),
+    "question in YAML": Target(read_yaml_documents, lambda: (yaml.safe_dump(POD).encode(), b"a: &x [1]\nb: *x\n")),
     "question in JSON": Target(lambda body: read_question(body, "application/json"), _seed(POD)),
     "lint documents": Target(
-        lambda body: read_documents(body, "f"), (yaml.safe_dump(SCHEDULER).encode(), b"a: 1\n---\nb: 2\n")
+        lambda body: read_documents(body, "f"), lambda: (yaml.safe_dump(SCHEDULER).encode(), b"a: 1\n---\nb: 2\n")
     ),
-    "lint environment": Target(lambda body: read_environment(body, "f"), (b"A=1\nB='x y'\n# c\n",)),
+    "lint environment": Target(lambda body: read_environment(body, "f"), lambda: (b"A=1\nB='x y'\n# c\n",)),
     "quantity": Target(
         _json(lambda value: (parse_milli(value, "f"), parse_whole(value, "f"))), _seed("100m", "1Gi", "1e3", 4, "0.5")
     ),
-    "watch": Target(lambda body: list(parse_events(body.split(b"\n"))), (WATCH, WATCH + b"\n" + WATCH), (KubeError,)),
-    "pod of a call": Target(_json(read_by_calls), _seed(orjson.loads(WATCH)["object"], *made("pod-v1", 100)), ()),
-    **{f"watch of {path}": Target(read_by_watch(path), _seed(*seeds(path)), ()) for path in sources()},
+    "watch": Target(
+        lambda body: list(parse_events(body.split(b"\n"))), lambda: (WATCH, WATCH + b"\n" + WATCH), (KubeError,)
+    ),
+    "pod of a call": Target(
+        _json(read_by_calls), lambda: _dumped([orjson.loads(WATCH)["object"], *made("pod-v1", 100)]), ()
+    ),
+    **{f"watch of {path}": Target(read_by_watch(path), _objects(path), ()) for path in sources()},
     "topology object": Target(
         _mapping(_topology),
         _seed(

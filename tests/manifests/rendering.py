@@ -48,7 +48,7 @@ def rendered(target: str, *components: str) -> tuple[Json, ...]:
 
 def documents(path: Path) -> list[Json]:
     """Every document of a YAML file."""
-    return [document for document in yaml.safe_load_all(path.read_text()) if document]
+    return [document for document in yaml.load_all(path.read_text(), yaml.CSafeLoader) if document]
 
 
 def named(objects: tuple[Json, ...], kind: str, name: str, namespace: str | None = None) -> Json:
@@ -91,7 +91,7 @@ def containers(pod: Json) -> list[Json]:
 
 
 def _build(directory: Path, below: list[Json]) -> list[Json]:
-    kustomization = yaml.safe_load((directory / "kustomization.yaml").read_text())
+    (kustomization,) = documents(directory / "kustomization.yaml")
     assert kustomization.keys() <= _KNOWN, "the renderer has to learn this first"
     objects = copy.deepcopy(below)
     for name in kustomization.get("resources", []):
@@ -110,7 +110,7 @@ def _build(directory: Path, below: list[Json]) -> list[Json]:
 
 def _patch(directory: Path, patch: Json, objects: list[Json]) -> None:
     text = patch["patch"] if "patch" in patch else (directory / patch["path"]).read_text()
-    operations, target = yaml.safe_load(text), patch["target"]
+    operations, target = yaml.load(text, yaml.CSafeLoader), patch["target"]
     hits = [i for i, o in enumerate(objects) if (o["kind"], o["metadata"]["name"]) == (target["kind"], target["name"])]
     assert hits, f"no {target} to patch"
     for i in hits:

@@ -42,7 +42,7 @@ def chart_objects(*arguments: str, **values: Any) -> list[Json]:
     settings = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
     run = _helm("template", "numa", str(CHART), *settings, *arguments)
     assert run.returncode == 0, run.stderr
-    return [o for o in yaml.safe_load_all(run.stdout) if o]
+    return [o for o in yaml.load_all(run.stdout, yaml.CSafeLoader) if o]
 
 
 def _without_helm(objects: list[Json]) -> list[Json]:

@@ -20,7 +20,7 @@ needs_kustomize = pytest.mark.skipif(KUSTOMIZE is None, reason="neither kustomiz
 def _kustomized(directory: Path) -> list[dict[str, Any]]:
     assert KUSTOMIZE
     output = subprocess.run([*KUSTOMIZE, str(directory)], check=True, capture_output=True).stdout
-    return _sorted(yaml.safe_load_all(output))
+    return _sorted(yaml.load_all(output, yaml.CSafeLoader))
 
 
 def _sorted(objects: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

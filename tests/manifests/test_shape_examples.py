@@ -20,7 +20,7 @@ TWO_REPLICAS = {
 
 
 def example(name: str) -> list[Any]:
-    return list(yaml.safe_load_all((EXAMPLES / name).read_text()))
+    return list(yaml.load_all((EXAMPLES / name).read_text(), yaml.CSafeLoader))
 
 
 def queries() -> dict[str, str]:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pytest
@@ -110,7 +110,7 @@ UNUSUAL: Mapping[str, bytes] = {
     "a length over the limit of a report": head(PUT) + b"Content-Length: %d\r\n\r\n" % (1 << 40),
     "a body over the short way's own limit": whole(FILTER, b" " * (MAX_BYTES + 1)),
     "bodies over all that may be in memory": whole(PRIORITIZE, b" " * (3 * LIMIT)),
-    "a bomb": whole(PUT, gzip.compress(bytes(64 * LIMIT)), JSON + GZIP),
+    "a bomb": whole(PUT, gzip.compress(bytes(8 * LIMIT)), JSON + GZIP),
     "half a stream": whole(PUT, gzip.compress(REPORT)[:-9], JSON + GZIP),
     "no stream": whole(PUT, REPORT, JSON + GZIP),
     "another packing": whole(PUT, REPORT, JSON + b"Content-Encoding: br\r\n"),
@@ -132,6 +132,8 @@ UNUSUAL: Mapping[str, bytes] = {
     "trailers": head(FILTER) + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-A: a\r\n\r\n",
 }
 """Requests that are refused, or that only FastAPI answers."""
+BEHIND: Final = {name for name in UNUSUAL if " behind a" in name or " behind the" in name}
+"""The connection may be closed before the first call has its reply. FastAPI counts that reply, the short way none."""
 
 
 @dataclass
@@ -141,13 +143,16 @@ class Pair:
     short: Running
     usual: Running
 
-    def same(self, request: bytes, *, context: ssl.SSLContext | None = None) -> bytes:
-        """What both answer to the request, and to one after it on the same connection."""
+    def same(self, request: bytes, *, context: ssl.SSLContext | None = None, without: str = "-") -> bytes:
+        """What both answer to the request, and to one after it on the same connection.
+
+        They count the same, but for what is named *without*.
+        """
         before = counts(self.short), counts(self.usual)
-        with_short, without = (answers(each, request, context) for each in (self.short, self.usual))
-        assert with_short == without
-        until(lambda: changes(self.short, before[0]) == changes(self.usual, before[1]))
-        return without
+        with_short, usually = (answers(each, request, context) for each in (self.short, self.usual))
+        assert with_short == usually
+        until(lambda: changes(self.short, before[0], without) == changes(self.usual, before[1], without))
+        return usually
 
 
 def counts(service: Running) -> Mapping[str, str]:
@@ -155,11 +160,11 @@ def counts(service: Running) -> Mapping[str, str]:
     return dict(line.rsplit(" ", 1) for line in lines)
 
 
-def changes(service: Running, before: Mapping[str, str]) -> Mapping[str, float]:
+def changes(service: Running, before: Mapping[str, str], without: str = "-") -> Mapping[str, float]:
     return {
         name: float(value) - float(before.get(name, 0))
         for name, value in counts(service).items()
-        if value != before.get(name, "0.0")
+        if value != before.get(name, "0.0") and without not in name
     }
 
 
@@ -236,7 +241,7 @@ def test_a_plain_call_is_answered_as_by_fastapi(pair: Pair, name: str) -> None:
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_an_unusual_request_is_answered_as_by_fastapi(pair: Pair, name: str) -> None:
-    pair.same(UNUSUAL[name])
+    pair.same(UNUSUAL[name], without="responses_total" if name in BEHIND else "-")
 
 
 def test_only_plain_calls_take_the_short_way(taken: list[PlainCall]) -> None:

@@ -157,10 +157,10 @@ def carrying(text: str) -> Published:
     [
         ("%%%", "not gzip or xz in base64"),
         (base64.b64encode(b"plain").decode(), "not gzip or xz"),
-        (base64.b64encode(gzip.compress(bytes(64 << 20))).decode(), "unpacks to more than 1048576 bytes"),
+        (base64.b64encode(gzip.compress(bytes(8 << 20))).decode(), "unpacks to more than 1048576 bytes"),
         (base64.b64encode(gzip.compress(BODY)[:-4]).decode(), "truncated"),
         (base64.b64encode(gzip.compress(BODY) * 2).decode(), "trailing bytes"),
-        (base64.b64encode(lzma.compress(bytes(64 << 20), preset=1)).decode(), "unpacks to more than 1048576 bytes"),
+        (base64.b64encode(lzma.compress(bytes(8 << 20), preset=1)).decode(), "unpacks to more than 1048576 bytes"),
         (base64.b64encode(lzma.compress(BODY)[:-4]).decode(), "truncated"),
         (base64.b64encode(lzma.compress(BODY, preset=9)).decode(), "[Mm]emory"),
     ],
