@@ -136,6 +136,16 @@ def without_claims_of(pods: Iterable[Pod], around: NodeContext) -> NodeContext:
     return around if forecast is None else forecast.without(pods, around)
 
 
+def devices_of_copy(around: NodeContext, *, is_empty: bool, has_other_pods: bool) -> NodeContext:
+    """What is around a copy of the node: an empty one has all devices free.
+
+    With other pods than the node's own it is not known what their claims have.
+    """
+    free = [each._replace(claim="") for each in around.devices or ()]
+    devices = free if is_empty and around.devices is not None else around.devices
+    return replace(around, devices=devices, claims=None if has_other_pods else around.claims)
+
+
 def why_no_devices(pod: Pod, subject: Subject) -> str:
     """Why `devices_for` has nothing; "": it has."""
     taken = taken_by(pod, subject)

@@ -6,13 +6,15 @@ Rules of this file
 - One object serves one plan: the nodes are read once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Final, TypeAlias
 
 from extender.cluster.node_class import UNKNOWN
 from extender.kubelet.budget import Budget
+from extender.kubelet.errors import BudgetError
 from extender.questions.dra import ClaimForecast, shape_with, taken_by, with_forecast, without_claims_of
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, Subject
 from extender.replay.pod import Pod
@@ -28,6 +30,11 @@ def asked_by(shape: PodShape) -> object:
     """Equal for pods of one shape whose claims ask for the same."""
     pairs = zip_longest(shape.pod.claims, shape.pod.templates, fillvalue="")
     return shape.key, tuple(template or claim for claim, template in pairs)
+
+
+def may_ask(shape: PodShape) -> bool:
+    """Whether a pod of the shape may need devices of DRA drivers."""
+    return shape.pod.has_claims or shape.pod.wants_devices
 
 
 @dataclass(slots=True)
@@ -51,8 +58,20 @@ class RowsWithDevices:
         leaving: Sequence[Pod],
     ) -> "RowsWithDevices":
         """For rows of *shapes*. Without claims there is no forecast."""
-        asks = any(each.pod.has_claims or each.pod.wants_devices for each in shapes)
-        return cls(make_forecast() if asks else None, look_up, leaving)
+        return cls(make_forecast() if any(map(may_ask, shapes)) else None, look_up, leaving)
+
+    def short_after(self, shape: PodShape, rows: Mapping[str, Sequence[PodShape]], budget: Budget) -> frozenset[str]:
+        """The nodes where too few devices are left for the node's row once a pod of the shape has its own.
+
+        Not those where there are too few for one of them alone. Nodes for which *budget* does not suffice are left out.
+        """
+        found = set[str]()
+        with suppress(BudgetError):
+            for name, row in rows.items():
+                apart = self.given(name, [shape], budget), self.given(name, row, budget)
+                if None not in apart and self.given(name, [shape, *row], budget) is None:
+                    found.add(name)
+        return frozenset(found)
 
     def given(self, name: str, shapes: Iterable[PodShape], budget: Budget) -> Row | None:
         """The pods of a row on a node, with the devices of their claims; None: there are too few for one of them.
@@ -61,7 +80,7 @@ class RowsWithDevices:
             BudgetError: it takes too many steps.
         """
         row = tuple(shapes)
-        if self.forecast is None or not any(each.pod.has_claims or each.pod.wants_devices for each in row):
+        if self.forecast is None or not any(map(may_ask, row)):
             return row
         found = self._found(self.forecast, name, row, budget)
         return None if found is None else found[1]

@@ -28,6 +28,7 @@ from extender.kubelet.rules import parse_minor
 from extender.kubelet.startup import start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider, Rejected
+from extender.questions.dra import devices_of_copy
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Subject, Taint, empty_node
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import CATALOGUE, NEWEST_VERSION, devices_on
@@ -95,13 +96,10 @@ def build(node: HypotheticalNode, path: str, number: int, find_live: FindLive) -
     requested: dict[str, int] | None = {} if is_empty else None
     if node.add_pods:
         state, requested = _with_pods(kubelet, state, requested, node, path)
-    return replace(
-        empty,
-        node_class=replace(empty.node_class, possible=PossibleStates((state,)), hidden=hidden),
-        states=(state,),
-        around=replace(empty.around, requested_milli=requested, pods=around.pods),
-        facts=base.facts,
-    )
+    around = devices_of_copy(around, is_empty=is_empty, has_other_pods=bool(gone or node.add_pods))
+    after = replace(around, allocatable_milli=empty.around.allocatable_milli, requested_milli=requested)
+    node_class = replace(empty.node_class, possible=PossibleStates((state,)), hidden=hidden)
+    return replace(empty, node_class=node_class, states=(state,), around=after, facts=base.facts)
 
 
 def _base(node: HypotheticalNode, path: str, find_live: FindLive) -> _Base:

@@ -135,7 +135,6 @@ def empty_node(
     name: str, kubelet: Kubelet, devices: Mapping[str, Mapping[str, Device]], around: NodeContext, number: int = 1
 ) -> Subject:
     """A node on which nothing runs, with this kubelet and these devices. *number*, from 1: of its class."""
-    # what claims get is not known, because slices name the node that *around* is from
     state = initial_state(kubelet, devices)
     allocatable = node_allocatable(kubelet, state.devices)
     return Subject(

@@ -21,6 +21,11 @@ Rules of this file
   at most `AWAIT_SECONDS`. kube-scheduler then tries the pod again after its back-off, when pods in flight have their
   devices. Otherwise bind would refuse it, and its claim would keep the wrong device. After that time such nodes pass:
   no pod is refused for long where a node may take it. Bind compares what was allocated with what was predicted.
+- While other pods are on their way to the last nodes that filter would offer, filter waits for their bind calls, up to
+  `COMING_SECONDS`: then it is known which devices and which room they take.
+- Where the end of another pod would move the CPUs of the pod away from its devices, bind would defer the pod, and its
+  claim would keep the node meanwhile. So filter avoids such a node, if at most `MAX_CLOSER` nodes are left. If it is
+  the last one, the answer is an error for as long as bind would defer the pod, and then bind does not defer it again.
 - Where bind refuses the devices that kube-scheduler allocated, kube-scheduler would allocate the same ones again. So
   filter avoids the node for the pod for `AVOID_SECONDS`, as long as another node is feasible.
 """
@@ -34,13 +39,20 @@ from extender.api.service import Service
 from extender.bounded import BoundedMap
 from extender.cluster.pods import KnownPod
 from extender.features.claims.call_forecast import MAX_SEARCHED, CallForecast, NodeJudge, SearchLimits
+from extender.features.claims.coming import ComingPods
 from extender.features.claims.forecast import Forecasts
 from extender.features.claims.objects import ClaimObjects
-from extender.features.claims.refusal import PredictedRefusal, predicted_refusals, refusal_by_claims, sentence_about
+from extender.features.claims.refusal import (
+    PredictedRefusal,
+    at_risk,
+    predicted_refusals,
+    refusal_by_claims,
+    sentence_about,
+)
 from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
 from extender.replay.pod import Claimed, ClaimedDevice, Pod
-from extender.scheduling.binder import RETRY, BindFailure, NotBound
+from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound
 from extender.scheduling.objections import (
     BindCall,
     FilterCall,
@@ -52,12 +64,16 @@ from extender.scheduling.objections import (
 )
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.replays import time_limit
+from extender.wire.scheduler import SchedulerArgs
 
 MAX_NODES: Final = 64
 AVOID_SECONDS: Final = 60.0
 MAX_CPU_NODES: Final = 2000
 MAX_TRIED: Final = 10_000
 """For how many pods the avoided nodes are kept, the last `MAX_NODES` of each."""
+MAX_CLOSER: Final = 16
+COMING_SECONDS: Final = 0.5
+"""kube-scheduler tries no other pod meanwhile. It writes a claim and calls bind in about a tenth of that."""
 FORECAST_SECONDS: Final = 1.0
 """How long devices are predicted in a filter call. Nodes that are left pass."""
 AWAIT_SECONDS: Final = 10.0
@@ -65,6 +81,10 @@ AWAIT_SECONDS: Final = 10.0
 IN_FLIGHT: Final = (
     "pods that are being bound decide which devices the pod would get, and no other node can take it; try again in "
     "some seconds"
+)
+AT_RISK: Final = (
+    "the end of another pod would move the pod's CPUs away from its devices, and no other node can take it; try again "
+    "in some seconds"
 )
 NOT_ALLOCATED: Final = NotBound(
     f"the pod demands alignment and it is not known yet which devices its claims have; {RETRY}", BindFailure.CLAIMS
@@ -82,6 +102,9 @@ class ClaimCheck(Objector):
         """When bind refused the devices of a pod, by its UID and the node."""
         self._waiting: BoundedMap[str, float] = BoundedMap(MAX_TRIED)
         """Since when answers about a pod are errors, by its UID."""
+        self._pods, self._hold_back_seconds = service.known.pods, service.settings.hold_back_seconds
+        self._defers = service.settings.uncertainty.requires_certainty
+        self._coming: Final = ComingPods(service.clock)
 
     async def filter(self, call: FilterCall, filtered: Filtered) -> Filtered:
         """The result without nodes where devices that are allocated already break the pod's demand."""
@@ -91,9 +114,17 @@ class ClaimCheck(Objector):
         if _concerns(pod):
             after = self._with_cpu_nodes(pod, filtered)
         predicted = await self._predicted_refusals(pod, after.feasible, forecast)
-        after = await self._checked(pod, after, predicted) if _concerns(pod) else after
+        if self._forecasts is not None and forecast is not None and _concerns(pod):
+            left = [name for name in after.feasible if name not in predicted or not predicted[name].is_certain]
+            if await self._coming.wait(pod.uid, left, predicted, COMING_SECONDS):
+                forecast = self._forecasts.call(pod, offered=call.args.names)
+                predicted = await self._predicted_refusals(pod, after.feasible, forecast)
+        if _concerns(pod):
+            after = await self._checked(pod, after, predicted)
+            after = await self._without_risk(call.args, after, forecast)
         if self._forecasts is not None and forecast is not None:
             self._forecasts.passed(pod, forecast, after.feasible)
+        self._coming.passed(pod.uid, after.feasible)
         return after
 
     async def _checked(self, pod: Pod, filtered: Filtered, predicted: Mapping[str, PredictedRefusal]) -> Filtered:
@@ -128,6 +159,26 @@ class ClaimCheck(Objector):
         some, index = names[:MAX_SEARCHED], self._cluster.index
         classes = index.classes[index.names.slots_of(some)].tolist()
         return await self._offload(predicted_refusals, pod, some, classes, forecast, self._limits())
+
+    async def _without_risk(self, args: SchedulerArgs, filtered: Filtered, forecast: CallForecast | None) -> Filtered:
+        """The result without the nodes where the end of another pod would move the pod's CPUs away from its devices.
+
+        If no other node is feasible, an error, as long as bind would defer the pod there. An error would clear a
+        nomination, so a pod with a nominated node gets none.
+        """
+        names, pod, forecasts = filtered.feasible, args.pod, self._forecasts
+        if forecast is None or forecasts is None or forecasts.is_doubted or not self._defers:
+            return filtered
+        if not 0 < len(names) <= MAX_CLOSER:
+            return filtered
+        classes = self._cluster.classes_of(names)
+        risky = await self._offload(at_risk, pod, names, classes, forecast, self._limits())
+        after = avoid(filtered, risky, RefusalReason.UNSETTLED, Certainty.POSSIBLE)
+        if args.nominated_node or not set(risky).issuperset(after.feasible):
+            return after
+        if self._pods.defer_for_exits(pod.uid, "", self._clock()) >= self._hold_back_seconds:
+            return after
+        return replace(without(after, risky, RefusalReason.UNSETTLED, Certainty.POSSIBLE), error=AT_RISK)
 
     def _with_cpu_nodes(self, pod: Pod, filtered: Filtered) -> Filtered:
         """The result with the nodes whose CPUs a DRA driver allocates, and whose kubelets therefore place nothing."""
@@ -166,6 +217,11 @@ class ClaimCheck(Objector):
     async def passes_soon(self, _known: KnownPod, _node_name: str, refused: NotBound) -> bool:
         """kube-scheduler is about to write the devices."""
         return refused.failure is BindFailure.CLAIMS
+
+    def post_bind(self, call: BindCall, outcome: BindOutcome) -> None:
+        """The pod has its devices and its room, or does not get them now."""
+        if outcome is not NOT_ALLOCATED:
+            self._coming.arrived(call.pod.uid)
 
     def pre_bind(self, pod: Pod, node_name: str) -> Pod:
         """The pod with the devices that its claims have on the node now."""

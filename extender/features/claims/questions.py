@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from extender.dra.objects import AllocatedDevice, DeviceClass, DraNode, ResourceClaim
+from extender.dra.objects import AllocatedDevice, DeviceClass, DeviceId, DraNode, ResourceClaim
 from extender.dra.pools import SliceIndex
 from extender.dra.rules import AllocatorRules
 from extender.features.claims.asks import asks_of, search, standing_for
@@ -53,8 +53,13 @@ class QuestionForecast(ClaimForecast):
             return None
         if not ask.claims:
             return TakenDevices(around.devices, around)
-        index = SliceIndex(here.slices, self.rules)
-        answer = answer_of(search(ask, DraNode(name, {}), index, self.classes, here.holders, self.rules))
+        index, home = (
+            SliceIndex(here.slices, self.rules),
+            DraNode(next((each.selection.node_name for each in here.slices), name), {}),
+        )
+        listed = {device.key: device.claim for device in around.devices}
+        holders = [each for each in here.holders if not _is_freed(each, listed)]
+        answer = answer_of(search(ask, home, index, self.classes, holders, self.rules))
         if not answer:
             return None if answer is None else TakenDevices(around.devices, None)
         others = [each._replace(claim=_MADE + each.claim) if each.claim in made else each for each in around.devices]
@@ -62,6 +67,7 @@ class QuestionForecast(ClaimForecast):
         if len(answer) > 1 or devices is None:
             return None
         kept = self.claims.keys() - made
+        here = here._replace(holders=holders)
         return TakenDevices(devices, _after(around, here, devices, zip(ask.claims, answer[0], strict=True), kept))
 
     def without(self, pods: Iterable[Pod], around: NodeContext) -> NodeContext:
@@ -77,6 +83,12 @@ class QuestionForecast(ClaimForecast):
             each._replace(claim=held.get(each.key, "")) if each.claim in gone else each for each in around.devices
         ]
         return replace(around, devices=devices, claims=here._replace(holders=left))
+
+
+def _is_freed(holder: ResourceClaim, listed: Mapping[DeviceId, str]) -> bool:
+    """Whether the node is an empty copy, which has the devices of the claim without it. *listed*: claims by device."""
+    here = [listed[each.id] for each in holder.allocated or () if each.id in listed]
+    return bool(here) and not any(here)
 
 
 def _made_for(pod: Pod) -> Collection[str]:

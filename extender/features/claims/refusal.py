@@ -7,11 +7,13 @@ from typing import Final, NamedTuple
 
 from extender.answers.notes import device_note
 from extender.cluster.node_class import NodeClass
+from extender.cluster.sudden_exit import MAX_EXITS
 from extender.features.claims.call_forecast import CallForecast, NodeJudge, SearchLimits
 from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
+from extender.kubelet.verdict import Admitted
 from extender.questions.claim_alignment import claimed_of, used_by
 from extender.questions.node_context import DynamicDevice
 from extender.replay.alignment import alignment_of_outcomes
@@ -91,6 +93,38 @@ def predicted_refusals(
         each = broken[name]
         broken[name] = each._replace(is_certain=False, is_likely=each.is_likely and not forecast.is_crowded)
     return broken
+
+
+def at_risk(
+    pod: Pod, names: Sequence[str], classes: Sequence[NodeClass], forecast: CallForecast, limits: SearchLimits
+) -> list[str]:
+    """The nodes where the pod may be away from its devices, or refused, once a single other pod has ended."""
+
+    def judge(i: int, devices: Sequence[DynamicDevice]) -> bool:
+        claimed = claimed_of(pod, devices)
+        return bool(claimed) and _is_at_risk(replace(pod, claimed=claimed), classes[i], limits)
+
+    any_of = NodeJudge[bool, bool]("exits", judge, lambda cases: any(cases[0]))
+    found = forecast.judged(names, [each.id for each in classes], any_of, limits)
+    return [name for name, is_risky in zip(names, found, strict=True) if is_risky]
+
+
+def _is_at_risk(pod: Pod, node_class: NodeClass, limits: SearchLimits) -> bool:
+    """For one node. *pod*: with its devices. What was not replayed in time, or beyond `MAX_EXITS`, is harmless."""
+    kubelet, possible = node_class.kubelet, node_class.possible
+    if kubelet is None or is_always_met(pod.demand, kubelet.machine):
+        return False
+    request = resolve(pod, kubelet.rules)
+    uids = sorted({uid for state in possible.states for uid in state.pod_uids})
+    for uid in ("", *islice(uids, MAX_EXITS)):
+        if limits.out_of_time():
+            return False
+        outcomes = (possible.release((uid,)) if uid else possible).admit(kubelet, request)
+        if any(
+            not isinstance(each.verdict, Admitted) or _broken(pod.demand, kubelet, request, each) for each in outcomes
+        ):
+            return True
+    return False
 
 
 def _refusal_with(

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from math import ceil, inf
 from typing import Final, TypeVar
 
@@ -23,7 +23,7 @@ from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, HeldPlace, Hold, Key
 from extender.kubelet.budget import Budget
 from extender.kubelet.errors import BudgetError
-from extender.questions.dra_rows import RowsWithDevices
+from extender.questions.dra_rows import RowsWithDevices, may_ask
 from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE
 from extender.scheduling.fit_together import Candidate, fit_together, numa_nodes_of_places, outlast_exits
@@ -89,11 +89,15 @@ class HeldRoom:
         groups.expire(self._clock())
         if not groups.held or not filtered.feasible:
             return filtered
-        checks, feasible = {}, frozenset(filtered.feasible)
-        for name in filter(feasible.__contains__, islice(groups.held, MAX_CHECKED)):
-            if holds := [each for each in groups.held[name] if each.key != key and each.precedes(args.priority)]:
-                checks[name] = holds
-        taken = await self._taking(PodShape(args.pod), checks)
+        names = filter(frozenset(filtered.feasible).__contains__, islice(groups.held, MAX_CHECKED))
+        held = ((name, [h for h in groups.held[name] if h.key != key and h.precedes(args.priority)]) for name in names)
+        checks, shape = {name: holds for name, holds in held if holds}, PodShape(args.pod)
+        taken = await self._taking(shape, checks)
+        rows = {name: [each.shape for each in holds] for name, holds in checks.items() if name not in taken}
+        if may_ask(shape) and any(map(may_ask, chain.from_iterable(rows.values()))):
+            pods = [each.pod for each in (shape, *chain.from_iterable(rows.values()))]
+            devices = RowsWithDevices.of(self._around.make_forecast, self._around, [shape], pods)
+            taken |= await self._offload(devices.short_after, shape, rows, Budget(3 * ROOM_STEPS))
         return without(filtered, taken, RefusalReason.HELD)
 
     async def is_taken_by(self, pod: Pod, priority: int, group: Key | None, node_name: str) -> bool:
@@ -132,10 +136,9 @@ class HeldRoom:
         """
         by_node = _by_node(islice(record.places, MAX_SHOWN))
         checks = [(self.candidate(name), shapes) for name, shapes in by_node.items()]
-        judge = self._judge.judge
 
         def find(budget: Budget) -> list[list[int]]:
-            return [numa_nodes_of_places(judge, shapes, each, budget) for each, shapes in checks]
+            return [numa_nodes_of_places(self._judge.judge, shapes, each, budget) for each, shapes in checks]
 
         return dict(zip(by_node, await self.work(find, len(checks), WorkLimits()), strict=True))
 

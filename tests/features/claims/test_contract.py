@@ -1,6 +1,7 @@
 """Devices of DRA drivers: where they are, and whether they are where a pod's demand needs them."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +14,7 @@ import pytest
 from extender.api.service import Service
 from extender.features.claims.feature import ClaimsFeature
 from extender.features.claims.forecast import Forecasts
-from extender.features.claims.objector import IN_FLIGHT, ClaimCheck
+from extender.features.claims.objector import AT_RISK, COMING_SECONDS, IN_FLIGHT, ClaimCheck
 from extender.features.claims.objects import ClaimObjects
 from extender.samples.nodes import Workload
 from tests.contract.live import Client, cluster
@@ -836,11 +837,32 @@ def test_claims_are_left_out_where_devices_are_not_local_to_one_node(tmp_path: P
         assert note in plan(client, pod, 1)[-1]["summary"]["notes"]
 
 
-def test_claims_are_left_out_on_copies_of_nodes(tmp_path: Path) -> None:
-    """The slices name the node that is copied."""
+@pytest.mark.parametrize(
+    ("copy", "copies"),
+    [({}, 1), ({"empty": True}, 2), ({"name": "new", "empty": True}, 2)],
+    ids=["with its pods", "empty", "of another name"],
+)
+def test_capacity_counts_devices_of_a_copy_of_a_node(tmp_path: Path, copy: Json, copies: int) -> None:
+    """One of the two devices of the node is allocated. An empty copy has both."""
     with two_nodes(tmp_path) as (server, service, client):
         pod = from_template(service, server, demand="none")
-        reply = capacity(client, pod, hypothetical=[{"copy_of": "node-a"}])
+        server.claims.create({"metadata": {"name": "other", "namespace": "default"}})
+        allocate(server, "gpu-1", name="other")
+        until_allocated(service, "other")
+        reply = capacity(client, pod, hypothetical=[{"copy_of": "node-a", **copy}])
+        (node,) = reply["nodes"]
+        assert (node["copies"], node["limited_by"]["why"]) == (copies, "kube-scheduler: claims")
+        assert node["certainty"] == "exact"
+        question = {"pod": pod, "hypothetical": [{"copy_of": "node-a", **copy}]}
+        (answer,) = client.call("POST", "/v1/what-if", question)[1]["nodes"]
+        assert "kube-scheduler will take device gpu-0" in " ".join(answer["notes"])
+
+
+def test_claims_are_left_out_on_a_copy_with_other_pods(tmp_path: Path) -> None:
+    """What the claims of the pods that are added or removed have is not known."""
+    with two_nodes(tmp_path) as (server, service, client):
+        pod = from_template(service, server, demand="none")
+        reply = capacity(client, pod, hypothetical=[{"copy_of": "node-a", "add_pods": [pod_of(1)]}])
         assert "claims are left out on 1 node: it is not known which devices they get" in reply["summary"]["notes"]
         assert reply["nodes"][0]["copies"] > 2
 
@@ -1002,3 +1024,76 @@ def test_what_follows_from_an_uncertain_prediction_is_uncertain(
                 assert client.filter(pods["third"], "node-b")["NodeNames"] == ["node-b"]
         assert client.bind(pods["third"], "node-b") == ""
         assert counted(service) == {"agrees": 0, "differs": 0, "not_known": 1}
+
+
+def test_filter_waits_for_the_pod_that_decides_which_device_is_left(tmp_path: Path) -> None:
+    """The first pod takes the device beside the CPUs, or another node. Its bind call comes while filter waits."""
+    with two_nodes(tmp_path, FIRST_BESIDE) as (server, service, client):
+        claimed_gpu(server, "one", "two")
+        forecasts_of(service, "one", "two")
+        plain = server.pods.create(pod_of(1, name="plain"))
+        client.filter(plain, "node-b")
+        assert client.bind(plain, "node-b") == ""
+        first, second = (server.pods.create(claiming_of(name)) for name in ("one", "two"))
+        assert client.filter(first, "node-a")["NodeNames"] == ["node-a"]
+
+        def bind() -> None:
+            allocate(server, "gpu-0", name="one")
+            assert client.bind(first, "node-a") == ""
+
+        later = threading.Timer(0.1, bind)
+        later.start()
+        reply = client.filter(second, "node-a")
+        later.join()
+        assert (reply["Error"], refusals(reply)) == ("", {"node-a": WOULD_BE_ELSEWHERE})
+
+
+def test_filter_does_not_wait_twice_for_a_pod_that_does_not_come(tmp_path: Path) -> None:
+    with two_nodes(tmp_path, FIRST_BESIDE) as (server, service, client):
+        claimed_gpu(server, "one", "two")
+        forecasts_of(service, "one", "two")
+        plain = server.pods.create(pod_of(1, name="plain"))
+        client.filter(plain, "node-b")
+        assert client.bind(plain, "node-b") == ""
+        first, second = (server.pods.create(claiming_of(name)) for name in ("one", "two"))
+        client.filter(first, "node-a")
+        took = []
+        for _ in range(2):
+            began = time.monotonic()
+            assert client.filter(second, "node-a")["Error"].endswith(IN_FLIGHT)
+            took.append(time.monotonic() - began)
+        assert took[1] < COMING_SECONDS <= took[0]
+
+
+@pytest.mark.parametrize(("seconds", "nodes"), [(60.0, []), (0.0, ["node-a"])])
+def test_filter_avoids_a_node_where_the_end_of_a_pod_would_move_the_cpus_away(
+    tmp_path: Path, seconds: float, nodes: list[str]
+) -> None:
+    """On node-a the CPUs are on NUMA node 1, beside the first device, because NUMA node 0 is taken."""
+    with cluster(tmp_path, "node-a", "node-b", **TWO_NODES, hold_back_seconds=seconds) as (server, service, client):
+        report(server, service, client, "node-a", workloads=ONE_TAKEN)
+        report(server, service, client, "node-b")
+        publish(server, **FIRST_ELSEWHERE)
+        publish(server, node="node-b", **FIRST_BESIDE)
+        claimed_gpu(server, "gpu")
+        forecasts_of(service, "gpu")
+        pod = server.pods.create(claiming())
+        reply = client.filter(pod, "node-a", "node-b")
+        assert reply["NodeNames"] == ["node-b"], refusals(reply)
+        alone = client.filter(pod, "node-a")
+        assert (alone["NodeNames"] or [], alone["Error"].endswith(AT_RISK)) == (nodes, not nodes)
+
+
+def test_a_pod_that_filter_has_deferred_for_long_enough_is_bound_at_once(tmp_path: Path) -> None:
+    with cluster(tmp_path, "node-a", **TWO_NODES, hold_back_seconds=1.0) as (server, service, client):
+        report(server, service, client, "node-a", workloads=ONE_TAKEN)
+        publish(server, **FIRST_ELSEWHERE)
+        publish(server, node="node-b", **FIRST_BESIDE)
+        claimed_gpu(server, "gpu")
+        forecasts_of(service, "gpu")
+        pod = server.pods.create(claiming())
+        assert client.filter(pod, "node-a")["Error"].endswith(AT_RISK)
+        until(lambda: client.filter(pod, "node-a")["NodeNames"] == ["node-a"])
+        allocate(server, "gpu-0")
+        until_allocated(service)
+        assert client.bind(pod, "node-a") == ""

@@ -13,10 +13,13 @@ from tests.features.claims.test_contract import (
     allocate,
     claimed_gpu,
     claiming,
+    claiming_of,
     forecasts_of,
+    refusals,
     two_nodes,
     until_allocated,
 )
+from tests.reports import pod_of
 from tests.waiting import until
 
 Json = dict[str, Any]
@@ -92,3 +95,28 @@ def test_an_open_group_is_planned_anew_where_devices_of_its_places_are_gone(tmp_
             allocate(server, device, name=name, node=node)
             until_allocated(service, name, node=node)
         assert client.filter(second, "node-b")["NodeNames"] == ["node-b"]
+
+
+@pytest.mark.parametrize(("taken", "nodes"), [(1, ["node-b"]), (0, ["node-a", "node-b"])], ids=["needed", "one left"])
+def test_a_pod_outside_the_group_is_not_offered_devices_that_its_places_need(
+    tmp_path: Path, taken: int, nodes: list[str]
+) -> None:
+    """Of the three devices of node-a the places of the group need two. The kubelet has room for all pods."""
+    three: Json = {"gpu_0": 0, "gpu_1": 0, "gpu_2": 0}
+    with two_nodes(tmp_path, three, TWO, gangs="on") as (server, service, client):
+        claimed_gpu(server, "c-0", "c-1", "x", "y")
+        a_template(server)
+        forecasts = forecasts_of(service, "c-1", "x", "y")
+        until(lambda: "default/gpus" in forecasts.objects.templates)
+        if taken:
+            allocate(server, "gpu-2", name="y")
+            until_allocated(service, "y")
+        pods = members(server, 2)
+        assert [client.filter(pod, "node-a")["NodeNames"] for pod in pods] == [["node-a"]] * 2
+        reply = client.filter(claiming_of("x", demand="none"), *NODES)
+        assert reply["NodeNames"] == nodes
+        held = {"node-a": "the room on the node is held for the pods of a group"}
+        assert refusals(reply) == (held if taken else {})
+        plain = pod_of(4, name="plain")
+        assert client.filter(server.pods.create(plain), *NODES)["NodeNames"] == [*NODES], "it takes no device"
+        assert client.filter(pods[0], "node-a")["NodeNames"] == ["node-a"]
