@@ -225,12 +225,15 @@ class CallForecast:
         return [judge.of_devices(position, each) for each in lists if each is not None] if is_known else None
 
     def predicted(self, name: str) -> Answer:
-        """What was found for the node in the last call; None as well if nothing was asked about it."""
+        """What was found for the node in the last call; None as well if nothing was asked about it.
+
+        kube-scheduler has found devices on each node that it offers. If none were found here, it knows more.
+        """
         entry = self._entry(name)
         if entry is None or (ask := entry[3]) is None:
             return None
         answers = [entry[2].answers.get((ask.key, text_of(case))) for case in self._cases.get(name, _ALONE)]
-        return None if None in answers else [given for each in answers for given in each or ()]
+        return None if None in answers else [given for each in answers for given in each or ()] or None
 
     def asked_on(self, name: str) -> PodAsk | None:
         """What was asked for on the node in the last call. The names can be those of claims that ask for the same."""

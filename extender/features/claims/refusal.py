@@ -70,8 +70,13 @@ class PredictedRefusal(NamedTuple):
 
     @classmethod
     def of(cls, cases: Sequence[Sequence[RefusalReason | None]]) -> "PredictedRefusal | None":
-        """From the reason against each possible allocation of each case, the likeliest first. None: there is none."""
+        """From the reason against each possible allocation of each case, the likeliest first. None: there is none.
+
+        Without any allocation it is not known what kube-scheduler has found on the node.
+        """
         reasons = [*chain.from_iterable(cases)]
+        if not reasons:
+            return cls(RefusalReason.DEMAND_FORECAST, is_certain=False, is_likely=False)
         broken = [reason for reason in reasons if reason is not None]
         return cls(broken[0], len(broken) == len(reasons), bool(cases[0]) and None not in cases[0]) if broken else None
 

@@ -1097,3 +1097,20 @@ def test_a_pod_that_filter_has_deferred_for_long_enough_is_bound_at_once(tmp_pat
         allocate(server, "gpu-0")
         until_allocated(service)
         assert client.bind(pod, "node-a") == ""
+
+
+def test_a_device_that_kube_scheduler_sees_free_before_we_do_makes_the_node_unsure(tmp_path: Path) -> None:
+    """kube-scheduler offers node-a, so it has found a device there, although the watch shows none that is free."""
+    with two_nodes(tmp_path, {"gpu_0": 1}) as (server, service, client):
+        claimed_gpu(server, "gpu", "held")
+        allocate(server, "gpu-0", name="held")
+        until_allocated(service, "held")
+        forecasts_of(service, "gpu")
+        pod = server.pods.create(claiming())
+        assert client.filter(pod, "node-a", "node-b")["NodeNames"] == ["node-b"]
+        assert client.filter(pod, "node-a")["NodeNames"] == ["node-a"], "no other node may take it"
+        server.claims.patch("held", {"status": None})
+        allocate(server, "gpu-0")
+        until_allocated(service)
+        assert ELSEWHERE in client.bind(pod, "node-a")
+        assert counted(service) == {"agrees": 0, "differs": 0, "not_known": 1}
