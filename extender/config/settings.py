@@ -74,6 +74,7 @@ class Settings(BaseSettings):
     namespace_demands: Literal["off", "on"] = "off"
     dra: Literal["off", "on"] = "off"
     dra_scheduler: str = ""
+    dra_cpus: Literal["off", "on"] = "off"
     sibling_labels: str = ""
     autoscaling: Literal["off", "dry-run", "on"] = "off"
     autoscaling_wait_seconds: float = Field(default=30.0, ge=0)

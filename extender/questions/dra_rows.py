@@ -9,7 +9,7 @@ Rules of this file
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Final, TypeAlias
 
 from extender.cluster.node_class import UNKNOWN
@@ -64,8 +64,9 @@ class RowsWithDevices:
         """The nodes where too few devices are left for the node's row once a pod of the shape has its own.
 
         Not those where there are too few for one of them alone. Nodes for which *budget* does not suffice are left out.
+        Claims of all these pods count as free.
         """
-        found = set[str]()
+        found, self.leaving = set[str](), [each.pod for each in (shape, *chain.from_iterable(rows.values()))]
         with suppress(BudgetError):
             for name, row in rows.items():
                 apart = self.given(name, [shape], budget), self.given(name, row, budget)

@@ -13,6 +13,8 @@ from extender.features.autoscaling.cluster_autoscaler import ClusterAutoscaler
 from extender.features.autoscaling.documents import Record, template_of
 from extender.features.autoscaling.karpenter import Karpenter
 from extender.features.autoscaling.pools import KARPENTER_POOL, NodePool
+from extender.features.claims.cpus.choice import Choice
+from extender.features.claims.cpus.controller import WAITING, WaitingPod, create_claim
 from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
@@ -93,6 +95,7 @@ GRANTS = {
     ("watch", "resource.k8s.io/resourceslices"),
     ("list", "resource.k8s.io/resourceclaims"),
     ("watch", "resource.k8s.io/resourceclaims"),
+    ("create", "resource.k8s.io/resourceclaims"),
     ("list", "resource.k8s.io/resourceclaimtemplates"),
     ("watch", "resource.k8s.io/resourceclaimtemplates"),
     ("list", "nodes"),
@@ -214,6 +217,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
         Watch(client, CLAIMS, lambda _: None),
         Watch(client, CLASSES, lambda _: None),
         Watch(client, TEMPLATES, lambda _: None),
+        Watch(client, WAITING, lambda _: None),
         Watch(client, kueue.CHECKS, lambda _: None),
         Watch(client, kueue.FLAVORS, lambda _: None),
         Watch(client, kueue.WORKLOADS, lambda _: None),
@@ -248,6 +252,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     ask_for_nodes(server, client.acting_as(NAMESPACE, autoscaling.ACCOUNT), ObjectName(uid, "default", "a"))
     answer_a_workload(server, kueue.KueueObjects(client.acting_as(NAMESPACE, kueue.ACCOUNT)))
     asyncio.run(_make_room(server, client))
+    assert create_claim(client, WaitingPod(ObjectName(uid, "default", "a"), "cpus", b""), Choice("node-a", 1))
     for watch in watches:
         assert watch.stop(PATIENCE_SECONDS)
 

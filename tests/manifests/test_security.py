@@ -127,8 +127,8 @@ def test_no_right_is_given_by_a_wildcard_or_to_everybody() -> None:
 
 def test_the_rights_of_the_extender_and_of_its_accounts_are_those_that_the_code_uses() -> None:
     components = (
-        "api-access", "autoscaling", "dra", "gangs", "janitor", "kueue", "leader", "namespace-demands", "pod-events",
-        "karpenter", "room", "shapes",
+        "api-access", "autoscaling", "dra", "dra-choice", "gangs", "janitor", "kueue", "leader", "namespace-demands",
+        "pod-events", "karpenter", "room", "shapes",
     )  # fmt: skip
     files = [MANIFESTS / "components" / name / "rbac.yaml" for name in components]
     files.append(MANIFESTS / "components/api-access/wake-up.yaml")

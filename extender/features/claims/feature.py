@@ -11,6 +11,7 @@ import orjson
 
 from extender.api.service import Service
 from extender.dra.rules import AllocatorRules, UnknownAllocatorError, rules_for
+from extender.features.claims.cpus.controller import WAITING, CpuClaims
 from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.claims.forecast import Forecasts
 from extender.features.claims.objector import ClaimCheck
@@ -24,6 +25,7 @@ from extender.runtime.connection import ApiConnection, ConnectedFeature
 
 LOG: Final = logging.getLogger(__name__)
 ROOTS_SECONDS: Final = 2.0
+CHOOSE_SECONDS: Final = 1.0
 ANY_VERSION: Final = "1.36"
 """Any version: nothing is predicted, so its rules do not matter."""
 NEEDED: Final = frozenset(("slices", "claims", "classes"))
@@ -57,6 +59,10 @@ class ClaimsFeature(ConnectedFeature):
             connection.watch("claim templates", TEMPLATES, partial(self._take, self.objects.set_template, "templates"))
             connection.surroundings.claims_on = self.objects.claims_on
             self.service.surroundings.make_forecast = self._forecast
+            if self.service.settings.dra_cpus == "on":
+                chooser = CpuClaims(self.service, connection.client, connection.leads, objects, self._forecast)
+                connection.watch("pods that wait for CPUs", WAITING, chooser.apply)
+                connection.every(CHOOSE_SECONDS, chooser.step)
 
     async def read_reports(self) -> None:
         """Take the NUMA nodes of PCIe roots, and of CPUs of claims, from the reports of the nodes that need them."""

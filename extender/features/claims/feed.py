@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from extender.dra.objects import AllocatedDevice, Attribute, DeviceClass, DeviceId, ResourceClaim, ResourceSlice
 from extender.dra.pools import PoolId
+from extender.features.claims.cpus.choice import CHOSEN, Choice, chosen
 from extender.kube.objects import items, mapping, text
 from extender.kube.source import Source
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice
@@ -67,6 +68,8 @@ class AllocatedClaim(NamedTuple):
     extended_of: str = ""
     is_read: bool = True
     uid: str = ""
+    chosen: Choice | None = None
+    """The node and CPUs that were chosen for it here."""
 
     @property
     def name(self) -> str:
@@ -129,7 +132,8 @@ def decode_claim(value: Mapping[str, Any]) -> tuple[str, AllocatedClaim] | None:
     if exact := _exact(claim_from_json, value):
         if exact.allocated is None and len(asked_by(exact)) > MAX_ASKED:
             return claim, AllocatedClaim(ResourceClaim(claim, ()), is_read=False)
-        return claim, AllocatedClaim(exact, _pod_of_extended(metadata), uid=text(metadata, "uid"))
+        choice = chosen(text(mapping(metadata, "annotations"), CHOSEN))
+        return claim, AllocatedClaim(exact, _pod_of_extended(metadata), uid=text(metadata, "uid"), chosen=choice)
     results = items(mapping(mapping(mapping(value, "status"), "allocation"), "devices"), "results")
     ids = (tuple(text(each, key) for key in ("driver", "pool", "device", "request")) for each in results)
     held = tuple(AllocatedDevice((driver, pool, name), request=of) for driver, pool, name, of in ids)

@@ -59,6 +59,7 @@ from extender.scheduling.objections import (
     Filtered,
     Objector,
     avoid,
+    only,
     with_feasible,
     without,
 )
@@ -122,6 +123,7 @@ class ClaimCheck(Objector):
         if _concerns(pod):
             after = await self._checked(pod, after, predicted)
             after = await self._without_risk(call.args, after, forecast)
+        after = only(after, next((n for n in self._devices.chosen_for(pod.claims) if n in after.feasible), ""))
         if self._forecasts is not None and forecast is not None:
             self._forecasts.passed(pod, forecast, after.feasible)
         self._coming.passed(pod.uid, after.feasible)

@@ -21,6 +21,7 @@ from extender.dra.extended import container_of
 from extender.dra.objects import DeviceClass, DeviceId, DraNode, ResourceClaim, ResourceSlice
 from extender.dra.pools import PoolId, SliceIndex
 from extender.dra.rules import AllocatorRules
+from extender.features.claims.cpus.choice import Choice
 from extender.features.claims.feed import MAX_NUMA, AllocatedClaim, NamedSlice
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice
 
@@ -39,6 +40,7 @@ counts that (`Forecasts`), and refuses devices that break a demand.
 KEPT_SECONDS: Final = 60.0
 Version: TypeAlias = tuple[int, int]
 K = TypeVar("K", bound=Hashable)
+_CPU_ID: Final = "dra.cpu/cpuID"
 NO_DEVICES: Final[tuple[DynamicDevice, ...]] = ()
 
 
@@ -161,6 +163,31 @@ class ClaimObjects:
         """The nodes whose CPUs the DRA driver for CPUs allocates."""
         slices = (of for (driver, _), of in self._of_pool.items() if driver == CPU_DRIVER)
         return {each.node_name for of in slices for each in of.values()}
+
+    def cpus_on(self, name: str) -> Mapping[int, DynamicDevice]:
+        """The devices of a node that are one CPU each, by the CPU."""
+        here = {device.key: device for device in self.devices_on(name)}
+        slices = (each.exact for each in self._of_node.get(name, {}).values() if each.exact is not None)
+        found = (
+            (each.attributes.get(_CPU_ID), here.get((of.driver, of.pool, each.name)))
+            for of in slices
+            for each in of.devices
+        )
+        return {
+            int(str(cpu.value)): device
+            for cpu, device in found
+            if cpu is not None and device is not None and device.is_cpus
+        }
+
+    def chosen_for(self, names: Iterable[str]) -> Iterator[str]:
+        """The nodes that were chosen for those of these claims that are not allocated."""
+        known = (self._claims.get(name) for name in names)
+        return (each.chosen.node_name for each in known if each and each.chosen and each.exact.allocated is None)
+
+    def chosen(self) -> Mapping[str, Choice]:
+        """What was chosen for claims that are not allocated, by NAMESPACE/NAME."""
+        known = self._claims.items()
+        return {name: each.chosen for name, each in known if each.chosen is not None and each.exact.allocated is None}
 
     def devices_on(self, name: str) -> tuple[DynamicDevice, ...]:
         """The devices of a node, in the order in which each slice lists them. "": those local to no node.

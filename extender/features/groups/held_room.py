@@ -95,8 +95,7 @@ class HeldRoom:
         taken = await self._taking(shape, checks)
         rows = {name: [each.shape for each in holds] for name, holds in checks.items() if name not in taken}
         if may_ask(shape) and any(map(may_ask, chain.from_iterable(rows.values()))):
-            pods = [each.pod for each in (shape, *chain.from_iterable(rows.values()))]
-            devices = RowsWithDevices.of(self._around.make_forecast, self._around, [shape], pods)
+            devices = RowsWithDevices.of(self._around.make_forecast, self._around, [shape], ())
             taken |= await self._offload(devices.short_after, shape, rows, Budget(3 * ROOM_STEPS))
         return without(filtered, taken, RefusalReason.HELD)
 

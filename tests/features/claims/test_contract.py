@@ -1073,8 +1073,8 @@ def test_filter_avoids_a_node_where_the_end_of_a_pod_would_move_the_cpus_away(
     with cluster(tmp_path, "node-a", "node-b", **TWO_NODES, hold_back_seconds=seconds) as (server, service, client):
         report(server, service, client, "node-a", workloads=ONE_TAKEN)
         report(server, service, client, "node-b")
-        publish(server, **FIRST_ELSEWHERE)
-        publish(server, node="node-b", **FIRST_BESIDE)
+        publish(server, gpu_0=1, gpu_1=0)
+        publish(server, node="node-b", gpu_0=0, gpu_1=1)
         claimed_gpu(server, "gpu")
         forecasts_of(service, "gpu")
         pod = server.pods.create(claiming())
@@ -1087,8 +1087,8 @@ def test_filter_avoids_a_node_where_the_end_of_a_pod_would_move_the_cpus_away(
 def test_a_pod_that_filter_has_deferred_for_long_enough_is_bound_at_once(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a", **TWO_NODES, hold_back_seconds=1.0) as (server, service, client):
         report(server, service, client, "node-a", workloads=ONE_TAKEN)
-        publish(server, **FIRST_ELSEWHERE)
-        publish(server, node="node-b", **FIRST_BESIDE)
+        publish(server, gpu_0=1, gpu_1=0)
+        publish(server, node="node-b", gpu_0=0, gpu_1=1)
         claimed_gpu(server, "gpu")
         forecasts_of(service, "gpu")
         pod = server.pods.create(claiming())
