@@ -115,7 +115,10 @@ def at_risk(
 
 
 def _is_at_risk(pod: Pod, node_class: NodeClass, limits: SearchLimits) -> bool:
-    """For one node. *pod*: with its devices. What was not replayed in time, or beyond `MAX_EXITS`, is harmless."""
+    """For one node. *pod*: with its devices. What was not replayed in time, or beyond `MAX_EXITS`, is harmless.
+
+    False as well if the demand is broken without any end: that is a matter of `predicted_refusals`.
+    """
     kubelet, possible = node_class.kubelet, node_class.possible
     if kubelet is None or is_always_met(pod.demand, kubelet.machine):
         return False
@@ -125,10 +128,9 @@ def _is_at_risk(pod: Pod, node_class: NodeClass, limits: SearchLimits) -> bool:
         if limits.out_of_time():
             return False
         outcomes = (possible.release((uid,)) if uid else possible).admit(kubelet, request)
-        if any(
-            not isinstance(each.verdict, Admitted) or _broken(pod.demand, kubelet, request, each) for each in outcomes
-        ):
-            return True
+        is_broken = any(_broken(pod.demand, kubelet, request, each) for each in outcomes)
+        if not all(isinstance(each.verdict, Admitted) for each in outcomes) or is_broken:
+            return bool(uid) or not is_broken
     return False
 
 

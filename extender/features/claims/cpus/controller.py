@@ -81,7 +81,7 @@ WAITING: Final = Source(path="/api/v1/pods", decode=decode_waiting, field_select
 """Pods without a node. Only those that ask are kept."""
 
 
-class Asked(NamedTuple):
+class AskedCpus(NamedTuple):
     """How many CPUs, for which container, and the pod with its other claims alone."""
 
     number: int
@@ -89,7 +89,7 @@ class Asked(NamedTuple):
     workload: PodWorkload
 
 
-def asked_by(waiting: WaitingPod) -> Asked:
+def asked_by(waiting: WaitingPod) -> AskedCpus:
     """What the pod asks for.
 
     Raises:
@@ -108,7 +108,7 @@ def asked_by(waiting: WaitingPod) -> Asked:
     wanted = [each.requests_milli.get("cpu", 0) for each in workload.pod.containers if each.name in users]
     if len(wanted) != 1 or wanted[0] % 1000 or not 0 < wanted[0] <= 1000 * MAX_CPUS:
         raise WireError("spec.containers", f"one container with 1 to {MAX_CPUS} whole CPUs must use the claim {entry}")
-    return Asked(wanted[0] // 1000, users[0], workload)
+    return AskedCpus(wanted[0] // 1000, users[0], workload)
 
 
 @dataclass
@@ -167,7 +167,7 @@ class CpuClaims(LeaderTask):
         self._created.pop(name, None)
         return True
 
-    def _nodes(self, asked: Asked) -> Iterator[NodeCpus]:
+    def _nodes(self, asked: AskedCpus) -> Iterator[NodeCpus]:
         """The nodes whose CPUs are single devices, and that kube-scheduler's other filters do not refuse."""
         taken: dict[str, int] = {}
         for each in {**self.objects.chosen(), **self._created}.values():
@@ -183,7 +183,7 @@ class CpuClaims(LeaderTask):
             free = bits_of(cpu for cpu, device in cpus if not device.claim) & kubelet.machine.all_cpus
             yield NodeCpus(name, kubelet.machine, free & ~taken.get(name, 0))
 
-    def _choose(self, asked: Asked, nodes: list[NodeCpus], forecast: ClaimForecast) -> Choice | None:
+    def _choose(self, asked: AskedCpus, nodes: list[NodeCpus], forecast: ClaimForecast) -> Choice | None:
         """Runs in a thread."""
         pod, found = asked.workload.pod, list[NodeCpus]()
         for node in nodes if pod.has_claims else ():
