@@ -122,7 +122,7 @@ class Other(NamedTuple):
         if self.call is None:
             return [self.devices]
         predicted = None if self.call.is_open(node_name) else self.call.predicted(node_name)
-        return None if predicted is None else [tuple(chain.from_iterable(given)) for given in predicted]
+        return [tuple(chain.from_iterable(given)) for given in predicted] if predicted else None
 
 
 class CallForecast:
@@ -227,13 +227,13 @@ class CallForecast:
     def predicted(self, name: str) -> Answer:
         """What was found for the node in the last call; None as well if nothing was asked about it.
 
-        kube-scheduler has found devices on each node that it offers. If none were found here, it knows more.
+        Empty: there are no devices. If kube-scheduler offers the node nevertheless, it knows more.
         """
         entry = self._entry(name)
         if entry is None or (ask := entry[3]) is None:
             return None
         answers = [entry[2].answers.get((ask.key, text_of(case))) for case in self._cases.get(name, _ALONE)]
-        return None if None in answers else [given for each in answers for given in each or ()] or None
+        return None if None in answers else [given for each in answers for given in each or ()]
 
     def asked_on(self, name: str) -> PodAsk | None:
         """What was asked for on the node in the last call. The names can be those of claims that ask for the same."""

@@ -163,7 +163,7 @@ class Forecasts:
         if not written:  # a device plugin serves all
             return
         possible = flight.call.predicted(flight.bound_to)
-        if possible is None:
+        if not possible:  # if empty, kube-scheduler had seen free devices before we did
             self._count("not_known")
             return
         agrees = any(ids_of(each) == ids_of(written) for each in possible)
