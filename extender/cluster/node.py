@@ -390,5 +390,5 @@ class Restarts:
         for name in [name for name, at in self._started.items() if at + self._down_seconds <= now]:
             del self._started[name]
         down = {name for name, (since, _) in self._down.items() if now < since + self._down_seconds}
-        late = {name for name, at in self._started.items() if name not in self._down and lacks_pods(name, at)}
+        late = {name for name, at in self._started.items() if lacks_pods(name, at)}
         return down | late | self.silent.keys()

@@ -203,7 +203,6 @@ class Bind:
         await self._judge.projections.settled(node_name, self._settings.judge_seconds)
         if reservation.is_safe and not (is_replayed and await self._defers_for_exits(pod, node_name)):
             return None
-        reservation.roll_back()
         return UNSETTLED
 
     async def _defers_for_exits(self, pod: Pod, node_name: str) -> bool:

@@ -283,6 +283,7 @@ def test_the_refusal_of_a_pod_that_had_started_says_nothing_of_its_admission() -
     ("at", "reported", "result"),
     [
         (20, {"kubelet_listens": False, "kubelet_seconds": 0.5}, AdmissionResult.LEFT),
+        (20, {"kubelet_listens": False, "kubelet_seconds": 15.0}, AdmissionResult.LEFT),
         (20, {"kubelet_listens": True, "kubelet_seconds": 1.0}, AdmissionResult.LEFT),
         (11, {"kubelet_listens": True, "kubelet_seconds": 2.0}, AdmissionResult.REFUSED),
         (20, {}, AdmissionResult.REFUSED),
@@ -293,7 +294,7 @@ def test_the_refusal_of_a_pod_whose_kubelet_has_stopped_since_says_nothing_of_it
 ) -> None:
     """Seen red: nodes counted as ones of wrong predictions after their kubelets had been restarted under load."""
     world, pod = World(), _pod()
-    world.report(EMPTY.state, 0)
+    world.report(EMPTY.state, 0, kubelet_listens=True, kubelet_seconds=1.0)
     world.cluster.assume("n", pod, 10)
     world.report(EMPTY.state, at, **reported)
 
@@ -343,24 +344,40 @@ def test_a_finished_pod_may_hold_its_room_a_little_longer() -> None:
     assert world.states(4.5) == {EMPTY.state.key}
 
 
-@pytest.mark.parametrize(("is_known", "seconds"), [(False, 2), (True, 2), (True, 10)])
-def test_a_prediction_is_not_complete_if_a_report_is_the_first_to_tell_of_an_end(
-    is_known: bool,  # noqa: FBT001
-    seconds: float,
-) -> None:
-    """After 2 s the ended pod may hold its room still, after 10 s it does not."""
+@pytest.mark.parametrize("known_by", ["", "finished", "released", "left", "asked to leave", "vanished"])
+def test_a_prediction_is_not_complete_if_a_report_is_the_first_to_tell_of_an_end(known_by: str) -> None:
     world, ended, coming = World(), _pod("ended"), _pod("coming")
     world.report(world.admits(ended), 0)
-    world.cluster.assume("n", coming, 1)
-    if is_known:
-        world.cluster.apply(PodFinished("n", ended.uid), now=1)
+    if known_by == "vanished":
+        world.cluster.set_watching(Watching.LIVE, 1)
+    if known_by == "left":
+        world.cluster.apply(PodFinished("n", ended.uid), now=30)
+        world.states(39)
+    world.cluster.assume("n", coming, 40)
+    if known_by in ("finished", "released"):
+        world.cluster.apply(PodFinished("n", ended.uid), now=40)
+    if known_by == "asked to leave":
+        world.cluster.apply(PodTerminating("n", ended.uid), now=40)
     world.releases(ended)
+    seconds = 41 if known_by == "finished" else 49  # a finished pod may hold its room for 3 s
     world.states(seconds - 0.1)
 
     world.report(world.admits(coming), seconds)
 
     (settled,) = world.settled
-    assert (settled.result, settled.complete) == (AdmissionResult.ADMITTED, is_known)
+    assert (settled.result, settled.complete) == (AdmissionResult.ADMITTED, bool(known_by))
+
+
+def test_the_prediction_of_a_refused_pod_is_complete_without_a_report() -> None:
+    world, coming = World(), _pod()
+    world.report(EMPTY.state, 0)
+    world.cluster.assume("n", coming, 1)
+    world.states(2)
+
+    world.cluster.apply(PodRefused("n", coming.uid, "TopologyAffinityError"), now=3)
+
+    (settled,) = world.settled
+    assert (settled.result, settled.complete) == (AdmissionResult.REFUSED, True)
 
 
 def test_a_pod_asked_to_leave_may_be_gone_at_any_moment() -> None:
@@ -635,12 +652,17 @@ def test_a_kubelet_becomes_silent_and_has_started_by_the_passing_of_time_alone()
         assert record is not None
         return record.certainty
 
-    world.report(EMPTY.state, 100, kubelet_listens=False, kubelet_seconds=0.5, kubelet_certain=True)
+    world.report(EMPTY.state, 100, kubelet_listens=False, kubelet_seconds=0.0, kubelet_certain=True)
     assert [certainty(now) for now in (149, 150, 900)] == [Certainty.EXACT, Certainty.STALE, Certainty.STALE]
     assert "n" in world.cluster.starting(900)
     world.report(EMPTY.state, 901, kubelet_listens=True, kubelet_seconds=1.0)
     assert [certainty(now) for now in (902, 909, 911)] == [Certainty.STALE, Certainty.STALE, Certainty.EXACT]
-    assert "n" not in world.cluster.starting(911)
+    world.report(EMPTY.state, 950, kubelet_listens=False, kubelet_seconds=0.0, kubelet_certain=True)
+    assert certainty(951) is Certainty.EXACT, "it had started by then, although nobody has asked since"
+    assert certainty(1000) is Certainty.STALE
+    world.cluster.drop_node("n")
+    assert not world.cluster.silent
+    assert not world.cluster.starting(1001)
 
 
 def test_a_kubelet_is_silent_only_as_long_as_messages_say_so() -> None:

@@ -40,3 +40,12 @@ def test_a_pod_that_only_the_state_files_know_is_unlisted(pods: list[dict[str, A
 @pytest.mark.parametrize("pods", [None, [{"uid": None, "counted": None, "containers": LISTED}]])
 def test_where_the_list_or_a_uid_of_it_is_not_known_nothing_is_said(pods: list[dict[str, Any]] | None) -> None:
     assert _observed(pods) == [False, False, False]
+
+
+def test_a_kubelet_that_starts_in_the_future_of_its_clock_has_just_started() -> None:
+    """The node's clock was set back: the node would count as starting until the clock has come so far."""
+    document = report_of(sample())
+    document["podresources"] = {"available": True, "since": document["observed_at"] + 86_400}
+    body = orjson.dumps(document)
+
+    assert observation_of(read_report(body), body).kubelet_seconds == 0.0

@@ -79,7 +79,7 @@ def test_exporters_and_extenders_of_different_versions_refuse_no_good_node(tmp_p
     """An exporter older than `certain` also says that the kubelet is stopped if it may not connect to its socket."""
     with cluster(tmp_path, *NODES) as (_server, _service, client):
         reports = Reports(client)
-        reports.send(available=False, seconds=5, certain=False)
+        reports.send(available=False, seconds=20, certain=False)
         assert client.filter(pod_of(4), "node-a")["Error"].startswith(f"numa-extender: {STARTING}")
         reports.send(available=False, seconds=312, certain=False)
         assert reports.certainty == "exact"
