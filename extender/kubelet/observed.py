@@ -79,7 +79,6 @@ def _check_cpus(kubelet: Kubelet, manager_state: ManagerState) -> Found:
         if twice := held & state.default:
             message = f"CPUs {format_list(twice)} belong to pod {uid} and to the shared pool"
             yield running, True, ObservedStateError(f"{CPU_FIELD}.entries.{uid}", message)
-            return
         if running and held & all_held:
             running = False
             other, others = next((other, others) for other, others in held_by.items() if held & others)

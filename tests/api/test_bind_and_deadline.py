@@ -158,6 +158,13 @@ def test_a_node_whose_kubelet_restarts_takes_no_pod_until_it_has_started(
         reply = client.post("/scheduler/filter", json=alone).json()
         assert reply["NodeNames"] in (None, [])
         assert "the node's kubelet is starting" in reply["Error"]
+        nominated = pod_of(name="nominated")
+        nominated["status"]["nominatedNodeName"] = "node-a"
+        reply = client.post("/scheduler/filter", json=args_of(nominated, "node-a", "node-b")).json()
+        assert reply["NodeNames"] == ["node-a", "node-b"], "victims made room there"
+        service.known.link.binder, binder = None, service.known.link.binder
+        assert client.post("/scheduler/filter", json=alone).json()["NodeNames"] == ["node-a"], "kube-scheduler binds"
+        service.known.link.binder = binder
         clock.now += seconds - 1.1
         assert "the node's kubelet is starting" in _bind(client, "p")
         unaligned = pod_of("500m", name="q")

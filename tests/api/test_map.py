@@ -41,8 +41,9 @@ def client() -> Iterator[TestClient]:
         report_all(client, *map(report_of, sample_cluster()))
         bare = {**report_of(sample("bare")), "kubelet_version": None}
         client.put("/v1/nodes/bare/report", json=bare).raise_for_status()
-        lost = {**report_of(sample("lost")), "state": {}}
-        client.put("/v1/nodes/lost/report", json=lost).raise_for_status()
+        twin = sample("twin", devices={"vendor.example/gpu": [0, 1]})
+        for report in (report_of(twin), {**report_of(twin), "node_name": "lost", "state": {}}):
+            client.put(f"/v1/nodes/{report['node_name']}/report", json=report).raise_for_status()
         yield client
 
 
@@ -52,8 +53,9 @@ def test_what_a_manager_holds_whose_state_file_is_missing_is_not_shown_as_free(c
     (entry,) = client.get("/v1/nodes?name=lost").json()["nodes"]
 
     for found in (lost, entry):
-        assert found["hidden"] == ["cpu", "memory"]
+        assert found["hidden"] == ["cpu", "device", "memory"]
         assert found["free_cpus"] == 0
+        assert found["devices"] == {}
         assert [(each["free_cpus"], each["free_memory_bytes"]) for each in found["numa"]] == [(0, None)] * 2
         assert all(each["memory_bytes"] for each in found["numa"])
     assert [each["free_cpus"] for each in lost["topology"]] == ["", ""]
@@ -72,6 +74,7 @@ def test_the_map_has_the_facts_of_the_list(client: TestClient) -> None:
         assert columns.certainty[i] == expected["certainty"]
         assert columns.problems[i] == expected["problems"]
         assert shape.kubelet_version == expected["kubelet_version"]
+        assert shape.hidden == expected["hidden"]
         assert (shape.topology_policy, shape.topology_scope) == (
             expected["topology_policy"],
             expected["topology_scope"],
@@ -108,7 +111,7 @@ def test_pages_follow_each_other(client: TestClient) -> None:
         after = page.next
 
     assert names == client.get("/v1/map").json()["nodes"]["name"]
-    assert page.total == len(names) == 13
+    assert page.total == len(names) == 14
 
 
 def test_a_new_report_has_a_new_number(client: TestClient) -> None:

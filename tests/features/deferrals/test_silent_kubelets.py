@@ -75,6 +75,16 @@ def test_a_silent_kubelet_gets_no_pod_at_filter_and_bind_and_people_see_why(tmp_
         assert (reports.certainty, client.bind(pod, "node-a")) == ("exact", "")
 
 
+def test_a_silent_kubelet_that_aligns_nothing_gets_pods(tmp_path: Path) -> None:
+    with cluster(tmp_path, *NODES) as (_server, _service, client):
+        client.report(report_of(sample("node-b")))
+        plain = {"cpuManagerPolicy": "none", "topologyManagerPolicy": "none", "memoryManagerPolicy": "None"}
+        reports = Reports(client, **plain)
+        reports.send(available=False, seconds=312)
+        assert reports.certainty == "stale"
+        assert client.filter(pod_of(4), *NODES)["NodeNames"] == list(NODES)
+
+
 def test_exporters_and_extenders_of_different_versions_refuse_no_good_node(tmp_path: Path) -> None:
     """An exporter older than `certain` also says that the kubelet is stopped if it may not connect to its socket."""
     with cluster(tmp_path, *NODES) as (_server, _service, client):
