@@ -41,9 +41,9 @@ def client() -> Iterator[TestClient]:
         report_all(client, *map(report_of, sample_cluster()))
         bare = {**report_of(sample("bare")), "kubelet_version": None}
         client.put("/v1/nodes/bare/report", json=bare).raise_for_status()
-        twin = sample("twin", devices={"vendor.example/gpu": [0, 1]})
-        for report in (report_of(twin), {**report_of(twin), "node_name": "lost", "state": {}}):
-            client.put(f"/v1/nodes/{report['node_name']}/report", json=report).raise_for_status()
+        for name, devices in (("lost", {"vendor.example/gpu": [0, 1]}), ("stateless", {}), ("twin", {})):
+            report = report_of(sample(name, devices=devices))
+            client.put(f"/v1/nodes/{name}/report", json=report if name == "twin" else {**report, "state": {}})
         yield client
 
 
@@ -111,7 +111,7 @@ def test_pages_follow_each_other(client: TestClient) -> None:
         after = page.next
 
     assert names == client.get("/v1/map").json()["nodes"]["name"]
-    assert page.total == len(names) == 14
+    assert page.total == len(names) == 15
 
 
 def test_a_new_report_has_a_new_number(client: TestClient) -> None:
