@@ -90,7 +90,7 @@ def _check_cpus(kubelet: Kubelet, manager_state: ManagerState) -> Found:
         message = f"reserved CPUs {format_list(reserved & state.default)} are in it in spite of strict-cpu-reservation"
     elif not strict and reserved & ~state.default:
         message = f"reserved CPUs {format_list(reserved & ~state.default)} are not in it"
-    elif missing := machine.all_cpus & ~((reserved if strict else 0) | state.default | all_held):
+    elif missing := machine.all_cpus & ~(reserved | state.default | all_held):
         # with the gate, a pod admitted again gets new CPUs, and those before are lost (policy_static.go, AllocatePod)
         running = running and not kubelet.rules.pod_level_managers
         message = f"CPUs {format_list(missing)} are neither in it nor in any entry"

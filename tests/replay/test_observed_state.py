@@ -61,6 +61,10 @@ def _devices(state: ManagerState) -> ManagerState:
     return replace(state, devices=replace(state.devices, entries=entries))
 
 
+def _one_node(state: ManagerState) -> ManagerState:
+    return replace(state, memory=replace(state.memory, nodes=state.memory.nodes[:1]))
+
+
 def _grouped(state: ManagerState) -> ManagerState:
     first, *rest = state.memory.nodes
     return replace(state, memory=replace(state.memory, nodes=(first._replace(cells=0b101), *rest)))
@@ -87,6 +91,7 @@ def _grouped(state: ManagerState) -> ManagerState:
         ({}, _node_0(total=5), "", "the reserved or total memory of NUMA node 0 differs"),
         ({}, _node_0(free=5), *["free 5 + reserved 0 is not"] * 2),
         ({}, _hugepages, "", "the reserved or total hugepages-1Gi of NUMA node 0 differs"),
+        ({}, _one_node, *["NUMA nodes [0], but the machine has [0, 1]"] * 2),
         ({}, _grouped, *["a NUMA node is grouped with one that does not exist"] * 2),
         ({}, _devices, "vendor.example/gpu device gpu-0 belongs to pod a and to pod b", ""),
     ],

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import orjson
 import pytest
 
 from extender.api.service import Service
+from extender.features.claims import feature
 from extender.features.claims.feature import ClaimsFeature
 from extender.features.claims.forecast import Forecasts
 from extender.features.claims.objector import AT_RISK, COMING_SECONDS, IN_FLIGHT, ClaimCheck
@@ -20,7 +22,7 @@ from extender.samples.nodes import Workload
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.plain_http import HTTP
-from tests.reports import pod_of, report_of, sample
+from tests.reports import DUAL, pod_of, report_of, sample
 from tests.waiting import until
 
 Json = dict[str, Any]
@@ -402,6 +404,27 @@ def test_a_prepared_claim_has_its_cpus_where_the_report_says(tmp_path: Path, on:
         until_allocated(service)
 
         until(lambda: why(client, claiming()) == reason)
+
+
+def test_cpus_of_a_prepared_claim_are_those_of_the_last_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature, "ROOTS_SECONDS", 0.05)
+    none: dict[str, Any] = {"cpuManagerPolicy": "none", "memoryManagerPolicy": "None"}
+    report, other = (report_of(sample("node-a", hardware=replace(DUAL, cores_per_numa=n), **none)) for n in (8, 4))
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        publish(server, "dra.cpu", cpudevsocket000=None)
+        server.claims.create({"metadata": {"name": "gpu", "namespace": "default", "uid": "claim-uid"}})
+        until(lambda: len(devices_of(service).devices_on("node-a")) == 1)
+        allocate(server, "cpudevsocket000", driver="dra.cpu")
+        until_allocated(service)
+        for sequence, document, cpus, reason in (
+            (1, report, "0-15", ELSEWHERE),
+            (2, report, "0-7", ""),
+            (3, other, "0-7", ELSEWHERE),  # the machine has been replaced: these CPUs are on two of its NUMA nodes
+        ):
+            client.report({**document, "sequence": sequence, "claimed_cpus": {"claim-uid": cpus}})
+            until(lambda reason=reason: why(client, claiming()) == reason)  # type: ignore[misc]
+        server.nodes.delete("node-a")
+        until(lambda: not devices_of(service).cpus)
 
 
 def extended(name: str = "p") -> Json:
@@ -886,7 +909,7 @@ def test_a_plan_places_pods_by_their_devices(tmp_path: Path) -> None:
 @pytest.mark.parametrize("demand", ["none", "single-numa-node"])
 def test_cpus_of_the_driver_are_counted_where_the_kubelet_places_none(tmp_path: Path, demand: str) -> None:
     """Devices of 14 and 10 CPUs that claims of 4 CPUs share: 3 and 2. The kubelet of node-b has the policy none."""
-    none = {"cpuManagerPolicy": "none", "memoryManagerPolicy": "None"}
+    none: dict[str, Any] = {"cpuManagerPolicy": "none", "memoryManagerPolicy": "None"}
     with cluster(tmp_path, "node-a", "node-b", **TWO_NODES) as (server, service, client):
         report(server, service, client, "node-b", **none)
         devices = [
