@@ -118,6 +118,18 @@ def test_what_was_chosen_for_one_pod_is_not_chosen_for_another(tmp_path: Path) -
         assert not {*first} & {*second}
 
 
+def test_what_claims_of_other_namespaces_say_does_not_count(tmp_path: Path) -> None:
+    """Whoever may create claims could otherwise keep the CPUs of a node from everybody."""
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        ready(server, service, client, "node-a")
+        metadata = {"name": "forged", "namespace": "other", "annotations": {CHOSEN: "node-a 0-1000"}}
+        server.claims.create({"metadata": metadata, "spec": {"devices": {"requests": []}}})
+        until(lambda: devices_of(service).claim("other/forged") is not None)
+        assert devices_of(service).chosen().keys() == {"other/forged"}
+        server.pods.create(asking())
+        assert chosen_for(server, "p-cpus")[0] == "node-a"
+
+
 def test_no_claim_is_created_unless_it_is_switched_on(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a", **{**ON, "dra_cpus": "off"}) as (server, service, client):
         ready(server, service, client, "node-a")

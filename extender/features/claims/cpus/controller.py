@@ -119,8 +119,8 @@ class CpuClaims(LeaderTask):
     make_forecast: Callable[[], ClaimForecast | None]
     _waiting: BoundedMap[str, WaitingPod] = field(default_factory=lambda: BoundedMap(MAX_KEPT), init=False)
     _tried: BoundedMap[str, float] = field(default_factory=lambda: BoundedMap(MAX_KEPT), init=False)
-    _created: BoundedMap[str, Choice] = field(default_factory=lambda: BoundedMap(MAX_KEPT), init=False)
-    """What this process has chosen, by NAMESPACE/NAME of the claim, until the watch shows the claim."""
+    _created: BoundedMap[str, tuple[Choice, float]] = field(default_factory=lambda: BoundedMap(MAX_KEPT), init=False)
+    """What this process has chosen and when, by NAMESPACE/NAME of the claim, until the claim is allocated or gone."""
 
     def apply(self, batch: Batch[WaitingPod]) -> None:
         """Apply changes from the watch of pods."""
@@ -146,7 +146,7 @@ class CpuClaims(LeaderTask):
             except (WireError, KubeError, BudgetError) as error:
                 LOG.warning("no claim for CPUs pod=%s/%s: %s", waiting.name.namespace, waiting.name.name, error)
                 continue
-            self._created[f"{waiting.name.namespace}/{waiting.claim}"] = choice
+            self._created[f"{waiting.name.namespace}/{waiting.claim}"] = choice, self.service.clock()
             LOG.info("claim for CPUs created pod=%s/%s choice=%s", waiting.name.namespace, waiting.name.name, choice)
             created += 1
         return created
@@ -162,16 +162,28 @@ class CpuClaims(LeaderTask):
 
     def _has_claim(self, waiting: WaitingPod) -> bool:
         name = f"{waiting.name.namespace}/{waiting.claim}"
-        if self.objects.claim(name) is None:
-            return name in self._created
-        self._created.pop(name, None)
-        return True
+        return name in self._created or self.objects.claim(name) is not None
+
+    def _taken(self, namespace: str) -> Mapping[str, int]:
+        """The CPUs that claims without devices will get, by node.
+
+        Annotations can be forged, so those of other namespaces do not count.
+        """
+        now = self.service.clock()
+        for name, (_, at) in list(self._created.items()):
+            claim = self.objects.claim(name)
+            is_over = now - at > AGAIN_SECONDS if claim is None else claim.allocated is not None
+            if is_over:
+                del self._created[name]
+        annotated = {name: each for name, each in self.objects.chosen().items() if name.startswith(f"{namespace}/")}
+        taken: dict[str, int] = {}
+        for each in {**annotated, **{name: choice for name, (choice, _) in self._created.items()}}.values():
+            taken[each.node_name] = taken.get(each.node_name, 0) | each.cpus
+        return taken
 
     def _nodes(self, asked: AskedCpus) -> Iterator[NodeCpus]:
         """The nodes whose CPUs are single devices, and that kube-scheduler's other filters do not refuse."""
-        taken: dict[str, int] = {}
-        for each in {**self.objects.chosen(), **self._created}.values():
-            taken[each.node_name] = taken.get(each.node_name, 0) | each.cpus
+        taken = self._taken(asked.workload.pod.namespace)
         wanted = pod_requests(asked.workload.pod, asked.workload.rules.overhead_milli)
         for name in islice(dict.fromkeys(self.objects.cpu_nodes), MAX_NODES):
             record = self.service.known.nodes.get(name)
