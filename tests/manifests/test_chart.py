@@ -27,6 +27,9 @@ OF_HELM: Final = frozenset({
     "helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "app.kubernetes.io/version",
 })  # fmt: skip
 
+OF_THE_TEST: Final = "numa-extender-test"
+"""The names of the objects for `helm test` begin so."""
+
 
 def _helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     if HELM is None:
@@ -46,8 +49,8 @@ def chart_objects(*arguments: str, **values: Any) -> list[Json]:
 
 
 def _without_helm(objects: list[Json]) -> list[Json]:
-    """The objects of the release, without hooks and without the labels that only Helm's have."""
-    found = [o for o in objects if "helm.sh/hook" not in o["metadata"].get("annotations", {})]
+    """The objects of the release, without those of `helm test` and without the labels that only Helm's have."""
+    found = [o for o in objects if not o["metadata"]["name"].startswith(OF_THE_TEST)]
     for o in found:
         labels = o["metadata"]["labels"]
         assert labels.keys() >= OF_HELM
@@ -172,11 +175,19 @@ def test_certificates_of_cert_manager_are_where_the_pods_look() -> None:
 
 def test_what_only_the_chart_has_is_valid_and_the_linter_has_no_finding() -> None:
     objects = chart_objects(certificates={"mode": "chart"})
-    hooks = [o for o in objects if "helm.sh/hook" in o["metadata"].get("annotations", {})]
-    assert {o["kind"] for o in hooks} == {"NetworkPolicy", "Pod"}
-    for o in (*hooks, *(o for o in objects if o["kind"] in ("Secret", "ConfigMap"))):
+    of_the_test = [o for o in objects if o["metadata"]["name"].startswith(OF_THE_TEST)]
+    assert {o["kind"] for o in of_the_test} == {"NetworkPolicy", "Pod"}
+    for o in (*of_the_test, *(o for o in objects if o["kind"] in ("Secret", "ConfigMap"))):
         kubernetes_validate.validate(o, "1.36", strict=True)
     assert lint_objects(objects) == []
+
+
+def test_helm_finds_the_log_of_each_hook() -> None:
+    """`helm test --logs` takes every hook for a pod of the release's namespace, and asks after the hooks have ended."""
+    objects = chart_objects("--namespace=numa-extender")
+    hooks = [o for o in objects if "helm.sh/hook" in o["metadata"].get("annotations", {})]
+    assert [(o["kind"], o["metadata"]["namespace"]) for o in hooks] == [("Pod", "numa-extender")]
+    assert hooks[0]["metadata"]["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation"
 
 
 def test_the_namespace_of_the_release_is_not_made() -> None:
