@@ -27,7 +27,7 @@ from extender.demo.serving import serving
 from extender.demo.story import ask
 from extender.demo.table import render
 from extender.samples.nodes import make_pod, sample_cluster
-from tests.reports import args_of, pod_of, report_of
+from tests.reports import report_of
 from tests.waiting import A_DAY, PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ EXAMPLES = list(_examples())
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """The sample cluster, and one pod that the scheduler asked about."""
+    """The sample cluster after the questions of the demo."""
     patient = Settings(
         port=0, question_seconds=600, question_wait_seconds=600, answer_seconds=2000, stale_after_seconds=A_DAY
     )  # as below
@@ -68,10 +68,8 @@ def server() -> Iterator[str]:
         with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as client:
             for node in nodes:
                 client.put(f"/v1/nodes/{node.name}/report", json=report_of(node)).raise_for_status()
-            pod = pod_of(16, "48Gi", name="solver-0")
-            args = args_of(pod, *(node.name for node in nodes))
-            passed = client.post("/scheduler/filter", json=args).raise_for_status().json()["NodeNames"]
-            client.post("/scheduler/prioritize", json=args_of(pod, *passed)).raise_for_status()
+            for pod in PODS:
+                ask(client, nodes, make_pod(pod.name, f"{pod.name}-0", pod))
         yield url
 
 
