@@ -21,11 +21,18 @@ def test_docs_need_no_internet(client: TestClient) -> None:
     page = client.get("/docs").text
     addresses = re.findall(r'(?:src|href)="([^"]+)"', page)
 
-    assert len(addresses) == 3
+    assert len(addresses) == 4
     for address in addresses:
         assert address.startswith("/")
         assert client.get(address).status_code == 200
     assert "swagger-ui-bundle.js" in page
+
+
+def test_the_document_says_how_a_caller_shows_its_token(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    assert document["security"] == [{"token": []}, {}], "callers on loopback need none"
 
 
 def test_every_reference_in_the_document_resolves(client: TestClient) -> None:

@@ -146,9 +146,9 @@ def test_the_page_of_the_api_has_a_policy(default_extender: Running) -> None:
 
     assert "frame-ancestors 'none'" in policy
     assert "default-src 'none'" in policy
-    assert "script-src 'self' 'sha256-" in policy
-    assert len(re.findall("sha256-", policy)) == len(re.findall("<script>", reply.text)) == 1
-    for address in ("/docs", *re.findall(r'(?:src|href)="([^"]+)"', reply.text)):
+    assert "script-src 'self';" in policy
+    assert "<script>" not in reply.text
+    for address in ("/docs", *re.findall(r'(?:src|href)="(/docs[^"]+)"', reply.text)):
         headers = default_extender.call("GET", address).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"

@@ -28,6 +28,7 @@ ROUTES: Final = (
     RouteAccess("GET", "/readyz", None),
     RouteAccess("GET", "/", None),  # the page's files hold no data; the page fetches data with the user's credentials
     RouteAccess("GET", "/web/*", None),
+    RouteAccess("GET", "/docs*", None),
     RouteAccess("GET", "/metrics", AccessScope.METRICS),
     RouteAccess("POST", "/scheduler/*", AccessScope.SCHEDULE),
     RouteAccess("PUT", "/v1/nodes/{name}/report", AccessScope.REPORT),

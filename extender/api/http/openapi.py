@@ -1,4 +1,4 @@
-"""The OpenAPI document. It also describes bodies that routes read themselves, without FastAPI."""
+"""The OpenAPI document. It also describes tokens, and bodies that routes read themselves, without FastAPI."""
 
 from importlib.resources import files
 from inspect import cleandoc
@@ -17,13 +17,16 @@ TAGS: Final[list[dict[str, str]]] = _DOCUMENT["tags"]
 
 
 def install(app: FastAPI) -> None:
-    """Add the schemas of `DESCRIBED` to the document of *app*."""
+    """Add the schemas of `DESCRIBED` and the token to the document of *app*."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         document = generate()
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        if "ExtenderArgs" not in schemas:
+        if "security" not in document:
+            document["security"] = _DOCUMENT["security"]
+            components = document.setdefault("components", {})
+            components["securitySchemes"] = _DOCUMENT["securitySchemes"]
+            schemas = components.setdefault("schemas", {})
             schemas.update(_schemas())
             for name, example in orjson.loads(files(__package__).joinpath("examples.json").read_bytes()).items():
                 schemas[name]["examples"] = [example]

@@ -12,7 +12,7 @@ CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-_HEADERS: Final = {
+HEADERS: Final = {
     "Cache-Control": "no-cache",  # the browser checks each time, so that files of two releases are never mixed
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Referrer-Policy": "no-referrer",
@@ -37,7 +37,7 @@ class PageFiles(StaticFiles):
 
 def page_router() -> APIRouter:
     """GET / and /web/FILE. Not in the OpenAPI document, because they are not meant for programs."""
-    router, page = APIRouter(include_in_schema=False), PageFiles(str(files("extender") / "web"), _HEADERS)
+    router, page = APIRouter(include_in_schema=False), PageFiles(str(files("extender") / "web"), HEADERS)
     router.mount("/web", page)
 
     @router.get("/")
