@@ -125,8 +125,9 @@ export class ClusterMap {
         if (!chosen || chosen.has(node.name)) left++;
       }
       const parts = asked ? entries.filter(({ look }) => own.has(look)).map(({ look, text }) => `${number(own.get(look) ?? 0)} ${text}`) : [];
-      const nodes = left < group.nodes.length ? `${number(left)} of ${plural(group.nodes.length, "node")}` : plural(left, "node");
-      group.counts.textContent = [nodes, ...parts].join(" · ");
+      const filtered = left < group.nodes.length;
+      const nodes = filtered ? `${number(left)} of ${plural(group.nodes.length, "node")}` : plural(left, "node");
+      group.counts.textContent = (parts.length && !filtered ? parts : [nodes, ...parts]).join(" · ");
     }
     fill(this.legend, h("span", { class: "legend-title" }, asked ? "Answer to the pod:" : "Exclusive CPUs free on one NUMA node:"),
       entries.filter(({ look }) => all.has(look)).map(({ look, text, filter }) => {
