@@ -238,7 +238,9 @@ def test_a_configuration_that_is_nested_too_deep_is_no_traceback() -> None:
 def test_a_file_that_the_kubelet_would_refuse_is_named_with_the_remedy(run: Run, tmp_path: Path) -> None:
     report = report_of(BUSY)
     report["state"]["memory_manager_state"]["machineState"]["0"]["numberOfAssignments"] += 1
+    report["problems"] = [{"source": "node", "path": "p", "reason": "good to know", "severity": "info"}]
     (tmp_path / "report.json").write_bytes(orjson.dumps(report))
     text = " ".join(run("doctor", "--report", str(tmp_path / "report.json")).stdout.split())
     assert "problem state.memory_manager_state.machineState.0.numberOfAssignments: " in text
     assert "before its next start, drain the node and delete the file" in text
+    assert "good to know" not in text

@@ -260,6 +260,9 @@ def test_a_node_is_looked_at_often_only_after_a_start_or_stop_of_its_kubelet(
     kubelet.stop()
     node.look(is_tick=True)
     assert node.seconds_to_next_look == SETTLING_LOOK_SECONDS, "it may only have been slow to answer"
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    assert node.seconds_to_next_look == math.inf, "the clock was set back: that was not for long after the start"
+    monkeypatch.undo()
     monkeypatch.setattr("node_exporter.node.SETTLING_SECONDS", 0.0)
     assert node.seconds_to_next_look == math.inf
 
@@ -287,6 +290,19 @@ def test_a_state_between_two_writes_is_held_back_and_one_that_stays_is_published
     write_state(root, EMPTY)
     assert node.look(is_tick=False) == whole
     assert node.seconds_to_next_look == math.inf
+
+
+def test_a_report_that_is_held_back_says_that_the_kubelet_has_stopped(root: Path, kubelet: FakeKubelet) -> None:
+    node = node_of(root)
+    whole = node.look(is_tick=True)
+    write_state(root, {"cpu_manager_state": cpu_state(None, "2-7")})
+    kubelet.stop()
+
+    between = node.look(is_tick=False)
+
+    assert between.state == whole.state
+    assert between.podresources is not None
+    assert not between.podresources.available
 
 
 def test_many_problems_are_counted_and_not_listed(root: Path) -> None:

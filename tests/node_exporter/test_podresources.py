@@ -52,6 +52,22 @@ def test_cpus_of_a_pod_as_a_whole_are_read(kubelet: FakeKubelet) -> None:
     assert answer.pods[0].cpus == (8, 9)
 
 
+def test_a_kubelet_is_reached_as_soon_as_it_listens_again(tmp_path: Path) -> None:
+    """A channel that is kept waits for a second and more after it could not connect."""
+    path = tmp_path / "kubelet.sock"
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(path))
+    client = PodResourcesClient(path)
+    assert client.ask()[0] is None
+    path.unlink()
+    kubelet = FakeKubelet(path).start()
+
+    answer, _ = client.ask()
+
+    kubelet.stop()
+    assert answer is not None
+
+
 def test_missing_socket_is_a_problem(tmp_path: Path) -> None:
     assert PodResourcesClient(tmp_path / "kubelet.sock").ask()[1][0].reason.startswith("no socket")
 

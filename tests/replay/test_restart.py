@@ -49,6 +49,13 @@ def test_a_file_of_another_policy_or_reservation_is_refused() -> None:
     assert _restarted({}, {"memory_gib_reserved": 2}, BIG)[0] == [MEMORY_FILE]
 
 
+def test_why_a_file_of_another_policy_is_refused() -> None:
+    plain, static = (sample(workloads=BIG, cpuManagerPolicy=policy) for policy in ("none", "static"))
+    for old, new, names in ((plain, static, ("none", "static")), (static, plain, ("static", "none"))):
+        (refused,) = restore(old.kubelet, new.kubelet, old.state).refused
+        assert refused.reason == "it is of policy {}, and the kubelet is configured with {}".format(*names)
+
+
 def test_a_stricter_policy_refuses_what_an_earlier_one_split() -> None:
     split = [Workload(name="w", resources={"cpu": 10, "memory": "2Gi"}, copies=3)]
     best_effort = {"topologyManagerPolicy": "best-effort"}

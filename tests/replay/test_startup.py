@@ -198,6 +198,14 @@ def test_a_walk_that_never_ends_is_an_explicit_verdict() -> None:
     assert verdict.message == "the memory manager would walk 2^34 sets of NUMA nodes"
 
 
+def test_reserved_memory_of_one_numa_node_is_summed() -> None:
+    """As convertReserved in cm/memorymanager/memory_manager.go does."""
+    limits = [(0, "512Mi"), (0, "512Mi"), (1, "1Gi")]
+    reserved = [{"numaNode": node, "limits": {"memory": amount}} for node, amount in limits]
+    kubelet = _start(memoryManagerPolicy="Static", reservedMemory=reserved, reservation={"cpu": "2", "memory": "2Gi"})
+    assert [dict(node.amounts)["memory"].system_reserved for node in kubelet.memory_nodes] == [1 << 30, 1 << 30]
+
+
 def test_more_numa_nodes_than_allowed() -> None:
     with pytest.raises(KubeletConfigError, match="more than 8 NUMA"):
         _start(machine=_gpu_memory_machine(9), topologyManagerPolicy="restricted")
