@@ -47,6 +47,8 @@ def test_a_node_without_a_usable_report_says_so(page: Page, hostile: str) -> Non
 
 
 def test_what_is_not_known_is_not_shown_as_free(page: Page, hostile: str) -> None:
+    page.goto(hostile)
+    expect(page.locator(".problems").get_by_role("listitem").filter(has_text="lost")).to_contain_text("partly unknown")
     page.goto(f"{hostile}/#/nodes/lost")
 
     expect(page.get_by_text("No verdict for pods that need the cpu or memory manager.")).to_be_visible()

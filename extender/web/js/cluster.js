@@ -68,6 +68,11 @@ export async function loadNode(name, signal) {
   return { ...NOTHING, ...await call(`/v1/nodes/${encodeURIComponent(name)}`, { signal }) };
 }
 
+/** How certain the state of a node is, in words. @param {{certainty: string, hidden: string[]}} node */
+export function certaintyOf({ certainty, hidden }) {
+  return certainty === "exact" && hidden.length ? "partly unknown" : certainty;
+}
+
 /** What the CPUs are that are neither reserved nor held. @param {{cpu_policy: string | null, hidden: string[]}} node @returns {"free" | "shared" | "unknown"} */
 export function otherCpus({ cpu_policy: policy, hidden }) {
   return hidden.includes("cpu") ? "unknown" : policy === "static" ? "free" : "shared";

@@ -1,6 +1,6 @@
 // The right pane: details of one node.
 import { ApiError, ask } from "./api.js";
-import { loadNode, otherCpus } from "./cluster.js";
+import { certaintyOf, loadNode, otherCpus } from "./cluster.js";
 import { byId, fill, h, icon, ranges, table, tag } from "./dom.js";
 import { nearestRequests, story, tryChanges } from "./explain.js";
 import { nodeMap, placedOf, podName } from "./map.js";
@@ -200,9 +200,9 @@ function head(name, tags) {
 
 /** @param {any} node */
 function certainty(node) {
-  if (node.certainty === "exact" && node.hidden.length) return tag("partly unknown", "unsure");
-  if (node.certainty === "exact") return tag("exact", "yes", "What the node has granted is known.");
-  return tag(node.certainty, node.certainty === "stale" ? "stale" : "unsure");
+  const words = certaintyOf(node);
+  if (words === "exact") return tag("exact", "yes", "What the node has granted is known.");
+  return tag(words, words === "stale" ? "stale" : "unsure");
 }
 
 /** @param {any} node */

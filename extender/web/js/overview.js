@@ -1,5 +1,5 @@
 // The right pane if no node is chosen: room for aligned pods, problems, decisions.
-import { mostFree } from "./cluster.js";
+import { certaintyOf, mostFree } from "./cluster.js";
 import { decisionList } from "./decisions.js";
 import { fill, h, icon } from "./dom.js";
 import { addressOf, nodeAddress, on, setFilters, state } from "./state.js";
@@ -33,11 +33,11 @@ on("nodes", () => {
       h("progress", { max: most, value: fitting[i], "aria-label": `Nodes with ${plural(size, "CPU")} free` }),
       h("span", {}, number(fitting[i])),
     ])));
-  const doubtful = nodes.filter((node) => node.certainty !== "exact" || node.problems > 0);
+  const doubtful = nodes.filter((node) => certaintyOf(node) !== "exact" || node.problems > 0);
   doubts.hidden = doubtful.length === 0;
   fill(doubts, h("h3", { id: "doubts-title" }, icon("warning"), `${plural(doubtful.length, "node")} not in order`),
     h("ul", { class: "problems" }, doubtful.slice(0, SHOWN_PROBLEMS).map((node) => h("li", {},
-      h("a", { href: nodeAddress(node.name) }, node.name), ` ${node.certainty}${node.problems ? `, ${plural(node.problems, "problem")}` : ""}`))),
+      h("a", { href: nodeAddress(node.name) }, node.name), ` ${certaintyOf(node)}${node.problems ? `, ${plural(node.problems, "problem")}` : ""}`))),
     doubtful.length > SHOWN_PROBLEMS ? h("button", { type: "button", onclick: () => setFilters({ state: "problems" }) }, "Show those with problems") : null);
 });
 
