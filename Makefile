@@ -6,7 +6,7 @@ PIP    := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 
 # Tests and the demo start many processes of the product: byte code is written even where the environment forbids it, so
 # that not each of them compiles all again.
 unexport PYTHONDONTWRITEBYTECODE
-# `make test`: three workers for two CPUs, because much of the tests' time is waiting.
+# `make test`: three workers for two CPUs, because much of the tests' time is waiting. Idle ones take others' tests.
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) * 3 / 2 )))
 # `make images`: where to push, the tag of both images (default: the version), and the program that builds.
 REGISTRY ?=
@@ -44,7 +44,7 @@ test:            ## ruff, mypy, import contracts, pytest
 	@$(MAKE) --no-print-directory -j types pytest
 
 pytest: setup    ## pytest only
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 browser:         ## Chromium for the tests of the page, by apt where it is missing and we may
 	@for name in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit 0; done; \

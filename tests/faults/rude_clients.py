@@ -34,7 +34,7 @@ MAX_RSS = 512 * MIB
 _FORK = multiprocessing.get_context("fork")
 MIN_P99_MS, MAX_P99_RATIO = 150.0, 3.0
 """Of the scheduler's calls during a storm, beside those without one; up to the first no ratio is too high."""
-BOMB = gzip.compress(b'{"schema_version":1,"node_name":"' + b"a" * 64 * MIB, compresslevel=1)
+BOMB = gzip.compress(b'{"schema_version":1,"node_name":"' + b"a" * 64 * MIB, compresslevel=4)
 
 
 @dataclass
