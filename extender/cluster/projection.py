@@ -154,8 +154,7 @@ class _Projector:
     """Follows one state through all possible events since the report."""
 
     def __init__(self, given: ProjectionInput, leaving: frozenset[str], steps: Steps) -> None:
-        kubelet, ledger = given.kubelet, given.ledger
-        rules = kubelet.rules
+        kubelet, ledger, rules = given.kubelet, given.ledger, given.kubelet.rules
         self.admitted: Final = given.admitted
         self.reported: Final = given.reported
         requests = {admit.uid: steps.request(admit.pod, rules) for admit in ledger.admits}
@@ -173,9 +172,10 @@ class _Projector:
             )
         releases = {event.uid for event in ledger.events if isinstance(event, Release)}
         self.distinguished: Final = frozenset(leaving | releases | self.starting.keys())
-        self.complete = True
-        self.given_up = False
-        self.one_order = True
+        ended = leaving | releases | ledger.left.keys() | given.vanished  # up to 1.31 released together in any order
+        is_once = not (self.admits or leaving)
+        self.complete = rules.memory_group_check or is_once or len(steps.release(given.reported, ended)) == 1
+        self.given_up, self.one_order = False, True
         self.verdicts: Final[dict[str, tuple[Verdict, ...]]] = {}
         self.against_demand: Final[set[str]] = set()
 

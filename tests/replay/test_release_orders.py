@@ -1,11 +1,12 @@
 """What a kubelet has left after it released the memory of several pods in any order, compared with `tests.oracle`."""
 
+from dataclasses import replace
 from random import Random
 
 import orjson
 import pytest
 
-from extender.cluster.ledger import EMPTY, leave
+from extender.cluster.ledger import EMPTY, assume, leave
 from extender.cluster.ledger import expire as forget_ended
 from extender.cluster.projection import ProjectionInput, project
 from extender.kubelet.restart import MAX_ORDERS, release_in_any_order
@@ -18,6 +19,7 @@ from extender.kubelet.state import (
     MemoryState,
     NUMANodeMemory,
 )
+from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from tests.drill import machines
 from tests.oracle.kubelet import NaiveKubelet
@@ -85,6 +87,29 @@ def test_a_node_is_possible_where_the_order_of_releases_matters() -> None:
     states, is_all = release_in_any_order(reported, sorted(reported.pod_uids))
     assert (set(map(_memory, possible.states)), possible.complete) == (set(map(_memory, states)), is_all)
     assert len(states) > 1
+
+
+@pytest.mark.parametrize("number", OVERLAPPING)
+def test_ends_before_and_after_a_binding_are_released_together_in_any_order(number: int) -> None:
+    """Seen red: in 19 of 120 such cases the kubelet had another state, and the node counted as exact."""
+    for seed in range(20):
+        naive = _crowded(number, Random(seed))
+        report = read_report(orjson.dumps(report_of_kubelet("n", machines.scenario(number), naive, "b", 1)))
+        assert report.kubelet is not None
+        assert report.state is not None
+        before, after = sorted(naive.active)[:2]
+        coming = pod_of(1, "1Gi", name="coming")
+        ledger = replace(EMPTY, left={before: 0.5})
+        ledger = leave(assume(ledger, pod_from_json(coming), 1.0), after, 1.5)
+        given = ProjectionInput(kubelet=report.kubelet, reported=report.state, ledger=ledger, now=2.0)
+        possible = project(given).possible
+
+        for uid in (before, after):
+            naive.remove(uid)
+        for naive.memory in naive.memory.collected(naive.active):  # noqa: B020 - the list is made once
+            naive.active.pop("uid-coming", None)
+            naive.admit(coming)
+            assert _memory(_state(number, naive)) in set(map(_memory, possible.states)) or not possible.complete
 
 
 def test_a_pod_of_many_containers_does_not_make_every_order_a_list() -> None:
