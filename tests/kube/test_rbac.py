@@ -13,8 +13,8 @@ from extender.features.autoscaling.cluster_autoscaler import ClusterAutoscaler
 from extender.features.autoscaling.documents import Record, template_of
 from extender.features.autoscaling.karpenter import Karpenter
 from extender.features.autoscaling.pools import KARPENTER_POOL, NodePool
+from extender.features.claims.cpus import controller as claim_choice
 from extender.features.claims.cpus.choice import Choice
-from extender.features.claims.cpus.controller import WAITING, WaitingPod, create_claim
 from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.groups.feed import sized_objects
 from extender.features.janitor.feature import Janitor
@@ -33,7 +33,7 @@ from extender.kube.client import KubeClient
 from extender.kube.leases import Elector, LeaseSettings
 from extender.kube.nodes import NODES
 from extender.kube.objects import ObjectName
-from extender.kube.pod_objects import write_event
+from extender.kube.pod_objects import read_pod, write_event
 from extender.kube.pods import PODS
 from extender.kube.reviews import Identity, Reviews
 from extender.kube.shapes import shapes_in
@@ -71,6 +71,7 @@ ACCOUNTS = {
         ("patch", "nodes"),
         ("create", "events"),
     },
+    claim_choice.ACCOUNT: {("get", "pods"), ("create", "resource.k8s.io/resourceclaims")},
     kueue.ACCOUNT: {
         ("get", "kueue.x-k8s.io/workloads"),
         *(("patch", f"kueue.x-k8s.io/{each}/status") for each in ("admissionchecks", "workloads")),
@@ -95,7 +96,6 @@ GRANTS = {
     ("watch", "resource.k8s.io/resourceslices"),
     ("list", "resource.k8s.io/resourceclaims"),
     ("watch", "resource.k8s.io/resourceclaims"),
-    ("create", "resource.k8s.io/resourceclaims"),
     ("list", "resource.k8s.io/resourceclaimtemplates"),
     ("watch", "resource.k8s.io/resourceclaimtemplates"),
     ("list", "nodes"),
@@ -175,6 +175,12 @@ def ask_for_nodes(server: FakeApiServer, client: KubeClient, name: ObjectName) -
     write_event(client, name, "NoPoolFits", "why", 0.0)
 
 
+def create_a_claim(client: KubeClient, pod_name: ObjectName) -> None:
+    """All that the choice of CPUs for a pod reads and writes."""
+    assert read_pod(client, pod_name.namespace, pod_name.name, pod_name.uid) is not None
+    assert claim_choice.create_claim(client, claim_choice.WaitingPod(pod_name, "cpus"), Choice("node-a", 1))
+
+
 def answer_a_workload(server: FakeApiServer, objects: kueue.KueueObjects) -> None:
     """All that an answer to a Workload of Kueue writes and reads."""
     server.kueue_checks.create({"metadata": {"name": "aligned"}, "spec": {"controllerName": kueue.CONTROLLER}})
@@ -217,7 +223,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
         Watch(client, CLAIMS, lambda _: None),
         Watch(client, CLASSES, lambda _: None),
         Watch(client, TEMPLATES, lambda _: None),
-        Watch(client, WAITING, lambda _: None),
+        Watch(client, claim_choice.WAITING, lambda _: None),
         Watch(client, kueue.CHECKS, lambda _: None),
         Watch(client, kueue.FLAVORS, lambda _: None),
         Watch(client, kueue.WORKLOADS, lambda _: None),
@@ -252,7 +258,7 @@ def test_the_rights_are_enough_and_none_is_idle(server: FakeApiServer) -> None:
     ask_for_nodes(server, client.acting_as(NAMESPACE, autoscaling.ACCOUNT), ObjectName(uid, "default", "a"))
     answer_a_workload(server, kueue.KueueObjects(client.acting_as(NAMESPACE, kueue.ACCOUNT)))
     asyncio.run(_make_room(server, client))
-    assert create_claim(client, WaitingPod(ObjectName(uid, "default", "a"), "cpus", b""), Choice("node-a", 1))
+    create_a_claim(client.acting_as(NAMESPACE, claim_choice.ACCOUNT), ObjectName(uid, "default", "a"))
     for watch in watches:
         assert watch.stop(PATIENCE_SECONDS)
 

@@ -11,7 +11,7 @@ import orjson
 
 from extender.api.service import Service
 from extender.dra.rules import AllocatorRules, UnknownAllocatorError, rules_for
-from extender.features.claims.cpus.controller import WAITING, CpuClaims
+from extender.features.claims.cpus.controller import ACCOUNT, WAITING, CpuClaims
 from extender.features.claims.feed import CLAIMS, CLASSES, SLICES, TEMPLATES
 from extender.features.claims.forecast import Forecasts
 from extender.features.claims.objector import ClaimCheck
@@ -60,7 +60,8 @@ class ClaimsFeature(ConnectedFeature):
             connection.surroundings.claims_on = self.objects.claims_on
             self.service.surroundings.make_forecast = self._forecast
             if self.service.settings.dra_cpus == "on":
-                chooser = CpuClaims(self.service, connection.client, connection.leads, objects, self._forecast)
+                client = connection.client.acting_as(self.service.settings.lease_namespace, ACCOUNT)
+                chooser = CpuClaims(self.service, client, connection.leads, objects, self._forecast)
                 connection.watch("pods that wait for CPUs", WAITING, chooser.apply)
                 connection.every(CHOOSE_SECONDS, chooser.step)
 

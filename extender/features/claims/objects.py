@@ -86,6 +86,8 @@ class ClaimObjects:
         self._roots: dict[str, Mapping[str, int]] = {}
         """The NUMA node of each PCIe root, by node."""
         self._claims: dict[str, AllocatedClaim] = {}
+        self.chosen: Final[dict[str, Choice]] = {}
+        """What was chosen for claims that are not allocated, by NAMESPACE/NAME."""
         self._extended: dict[str, str] = {}
         """The claim that kube-scheduler has made for extended resources of a pod, by its UID."""
         self._holders: dict[PoolId, tuple[ResourceClaim, ...]] = {}
@@ -140,6 +142,10 @@ class ClaimObjects:
             self._claims[name] = value
             if value.extended_of and value.devices:
                 self._extended[value.extended_of] = name
+        if value is not None and value.chosen is not None and value.exact.allocated is None:
+            self.chosen[name] = value.chosen
+        else:
+            self.chosen.pop(name, None)
         held, holds = (_pools(each and each.exact) for each in (before, value))
         if before is not None and held and not holds:
             self._released[name] = before.exact, self.clock()
@@ -181,13 +187,7 @@ class ClaimObjects:
 
     def chosen_for(self, names: Iterable[str]) -> Iterator[str]:
         """The nodes that were chosen for those of these claims that are not allocated."""
-        known = (self._claims.get(name) for name in names)
-        return (each.chosen.node_name for each in known if each and each.chosen and each.exact.allocated is None)
-
-    def chosen(self) -> Mapping[str, Choice]:
-        """What was chosen for claims that are not allocated, by NAMESPACE/NAME."""
-        known = self._claims.items()
-        return {name: each.chosen for name, each in known if each.chosen is not None and each.exact.allocated is None}
+        return (self.chosen[name].node_name for name in names if name in self.chosen)
 
     def devices_on(self, name: str) -> tuple[DynamicDevice, ...]:
         """The devices of a node, in the order in which each slice lists them. "": those local to no node.

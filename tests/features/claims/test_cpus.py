@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from extender.api.service import Service
-from extender.features.claims.cpus.choice import CHOSEN, Choice, NodeCpus, choose
+from extender.features.claims.cpus.choice import CHOSEN, MAX_CPUS, Choice, NodeCpus, choose
 from extender.features.claims.cpus.controller import LABEL, asked_by, decode_waiting
 from extender.kubelet.budget import UNLIMITED
 from extender.kubelet.machine import Machine
 from extender.kubelet.sets import iter_bits
-from extender.wire.errors import CapError, WireError
+from extender.wire.errors import WireError
 from tests.contract.live import Client, cluster
 from tests.fakes.apiserver import FakeApiServer
 from tests.features.claims.test_contract import DRIVER, devices_of, has_totals, publish, report
@@ -77,10 +77,10 @@ def ready(server: FakeApiServer, service: Service, client: Client, *nodes: str) 
     return machine_of(service, nodes[0])
 
 
-def chosen_for(server: FakeApiServer, name: str) -> tuple[str, list[int], Json]:
+def chosen_for(server: FakeApiServer, name: str, namespace: str = "default") -> tuple[str, list[int], Json]:
     """Node and CPUs of the claim, and the claim."""
-    until(lambda: server.claims.get(name) is not None)
-    claim = server.claims.get(name)
+    until(lambda: server.claims.get(name, namespace) is not None)
+    claim = server.claims.get(name, namespace)
     assert claim is not None
     node, _, cpus = claim["metadata"]["annotations"][CHOSEN].partition(" ")
     ids = [id_ for part in cpus.split(",") for id_ in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)]
@@ -118,18 +118,6 @@ def test_what_was_chosen_for_one_pod_is_not_chosen_for_another(tmp_path: Path) -
         assert not {*first} & {*second}
 
 
-def test_what_claims_of_other_namespaces_say_does_not_count(tmp_path: Path) -> None:
-    """Whoever may create claims could otherwise keep the CPUs of a node from everybody."""
-    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
-        ready(server, service, client, "node-a")
-        metadata = {"name": "forged", "namespace": "other", "annotations": {CHOSEN: "node-a 0-1000"}}
-        server.claims.create({"metadata": metadata, "spec": {"devices": {"requests": []}}})
-        until(lambda: devices_of(service).claim("other/forged") is not None)
-        assert devices_of(service).chosen().keys() == {"other/forged"}
-        server.pods.create(asking())
-        assert chosen_for(server, "p-cpus")[0] == "node-a"
-
-
 def test_no_claim_is_created_unless_it_is_switched_on(tmp_path: Path) -> None:
     with cluster(tmp_path, "node-a", **{**ON, "dra_cpus": "off"}) as (server, service, client):
         ready(server, service, client, "node-a")
@@ -147,22 +135,42 @@ def test_no_claim_is_created_unless_it_is_switched_on(tmp_path: Path) -> None:
 def test_a_request_that_cannot_be_served_is_an_error(cpus: str, change: Json) -> None:
     pod = asking(cpus=cpus)
     pod["spec"]["containers"][0]["resources"] |= change
-    pod["metadata"]["uid"] = "u"
-    decoded = decode_waiting(pod)
-    assert decoded is not None
     with pytest.raises(WireError, match="one container with 1 to 32 whole CPUs"):
-        asked_by(decoded[1])
+        asked_by(pod)
 
 
-def test_a_pod_asks_by_the_label_and_large_ones_are_refused() -> None:
+def test_a_pod_asks_by_the_label() -> None:
     pod = asking()
     pod["metadata"]["uid"] = "u"
+    assert decode_waiting(pod) is not None
     pod["metadata"]["labels"] = {LABEL: "other"}
     assert decode_waiting(pod) is None
-    pod["metadata"]["labels"] = {LABEL: "cpus"}
-    pod["metadata"]["annotations"]["x"] = "y" * 40_000
-    with pytest.raises(CapError):
-        decode_waiting(pod)
+
+
+def test_pods_of_one_namespace_that_get_no_cpus_do_not_delay_those_of_another(tmp_path: Path) -> None:
+    """If each step looked at the oldest `A_STEP` pods, the last pod would wait for 375 steps of a second."""
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        ready(server, service, client, "node-a")
+        for number in range(1_500):
+            server.pods.create(asking(f"many-{number}", "33"))
+        other = asking("p")
+        other["metadata"]["namespace"] = "other"
+        server.pods.create(other)
+        node, cpus, _ = chosen_for(server, "p-cpus", "other")
+        assert (node, len(cpus)) == ("node-a", 4)
+
+
+def test_an_annotation_without_a_waiting_pod_keeps_no_cpus(tmp_path: Path) -> None:
+    """Anyone who may create claims can write it."""
+    with cluster(tmp_path, "node-a", **ON) as (server, service, client):
+        machine = ready(server, service, client, "node-a")
+        for number, start in enumerate(range(0, machine.num_cpus, MAX_CPUS)):
+            last = min(machine.num_cpus, start + MAX_CPUS) - 1
+            metadata = {"name": f"forged-{number}", "annotations": {CHOSEN: f"node-a {start}-{last}"}}
+            server.claims.create({"metadata": metadata, "spec": {"devices": {"requests": []}}})
+        until(lambda: f"default/forged-{number}" in devices_of(service).chosen)
+        server.pods.create(asking())
+        assert len(chosen_for(server, "p-cpus")[1]) == 4
 
 
 def test_the_best_node_is_near_the_devices_then_the_fullest(tmp_path: Path) -> None:

@@ -32,9 +32,6 @@ CHOSEN: Final = "numa-extender.io/chosen-cpus"
 """The annotation of a claim that was created here: NODE and CPUs, such as `node-a 2-5`."""
 
 
-MAX_ANNOTATION: Final = 1000
-
-
 class NodeCpus(NamedTuple):
     """A node. `free`: CPUs that no claim has. `near`: NUMA nodes of the pod's other devices there; 0: it has none."""
 
@@ -110,8 +107,9 @@ def claim_for(pod: ObjectName, name: str, choice: Choice) -> Json:
 
 
 def chosen(annotation: str) -> Choice | None:
-    """What the annotation `CHOSEN` says; None: nothing that can be read, or it is too long."""
-    name, _, cpus = annotation[:MAX_ANNOTATION].partition(" ")
+    """What the annotation `CHOSEN` says; None: nothing that can be read, or too many CPUs for a claim."""
+    name, _, text = annotation.partition(" ")
     with suppress(ValueError):
-        return Choice(name, parse_list(cpus)) if name and cpus else None
+        cpus = parse_list(text)
+        return Choice(name, cpus) if name and 0 < cpus.bit_count() <= MAX_CPUS else None
     return None

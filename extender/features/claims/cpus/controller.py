@@ -9,20 +9,21 @@ Rules of this file
   waits as for any device. Filter offers the chosen node alone, as long as it is feasible.
 - The pod's other claims are predicted first, and the CPUs are chosen near their devices.
 - A claim is created once, and is never changed or deleted: it is owned by the pod.
-- Only the leader creates claims, of at most `A_STEP` pods in a step. A pod for which no CPUs were found is tried again
-  after `AGAIN_SECONDS`.
+- CPUs that were chosen for a claim are not chosen again before it is allocated, as long as a pod waits for the claim:
+  without a pod, anyone who may create claims could keep all CPUs.
+- Only the leader creates claims, of at most `A_STEP` pods in a step, from the namespaces in turn. A pod for which no
+  CPUs were found is tried again after `AGAIN_SECONDS`.
 
-RBAC: pods `list`, `watch`; resourceclaims of resource.k8s.io `create`.
+The calls that write count as those of the ServiceAccount `ACCOUNT`, which the extender may impersonate. RBAC: pods
+`list`, `watch`, `get`; resourceclaims of resource.k8s.io `create`.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from typing import Any, Final, NamedTuple
-
-import orjson
 
 from extender.bounded import BoundedMap
 from extender.features.claims.cpus.choice import MAX_CPUS, Choice, NodeCpus, choose, claim_for
@@ -31,6 +32,7 @@ from extender.kube.changes import Batch, Gone
 from extender.kube.client import Requester, path_of
 from extender.kube.errors import ApiError, KubeError
 from extender.kube.objects import ObjectName, items, mapping, name_of, strings, text
+from extender.kube.pod_objects import read_pod
 from extender.kube.source import Source
 from extender.kubelet.budget import Budget
 from extender.kubelet.errors import BudgetError
@@ -41,20 +43,22 @@ from extender.questions.dra import ClaimForecast
 from extender.questions.scheduler_checks import check_node
 from extender.runtime.connection import LeaderTask
 from extender.scheduling.node_totals import pod_requests
-from extender.wire.errors import CapError, WireError
+from extender.wire.errors import WireError
 from extender.wire.workloads import PodWorkload, workload_from_json
 
 LOG: Final = logging.getLogger(__name__)
 LOG.addFilter(FewWarnings())
 LABEL: Final = "numa-extender.io/cpu-claim"
+ACCOUNT: Final = "numa-extender-dra-choice"
 A_STEP: Final = 4
 MAX_NODES: Final = 500
 """Nodes that are looked at for one pod."""
 MAX_STEPS: Final = 100_000
 MAX_KEPT: Final = 1_000
-MAX_BYTES: Final = 32 << 10
-"""How many waiting pods are kept, and the largest one."""
+"""How many choices are kept, namespaces with waiting pods, and waiting pods of one namespace: the last ones."""
 AGAIN_SECONDS: Final = 10.0
+MAX_LOOKED: Final = 16
+"""Namespaces whose pods are looked at in a step."""
 
 
 class WaitingPod(NamedTuple):
@@ -62,19 +66,14 @@ class WaitingPod(NamedTuple):
 
     name: ObjectName
     claim: str
-    manifest: bytes
 
 
 def decode_waiting(value: Mapping[str, Any]) -> tuple[str, WaitingPod] | None:
-    """The UID and the pod; None: it asks for nothing. Raises CapError: it is too large."""
+    """The UID and the pod; None: it asks for nothing."""
     entry, spec = strings(mapping(value, "metadata"), "labels").get(LABEL, ""), mapping(value, "spec")
     claims = (text(each, "resourceClaimName") for each in items(spec, "resourceClaims") if each.get("name") == entry)
     claim = next(claims, "") if entry else ""
-    if not claim:
-        return None
-    if len(manifest := orjson.dumps(value)) > MAX_BYTES:
-        raise CapError("", f"a pod of {len(manifest)} bytes: at most {MAX_BYTES} are read")
-    return name_of(value).uid, WaitingPod(name_of(value), claim, manifest)
+    return (name_of(value).uid, WaitingPod(name_of(value), claim)) if claim else None
 
 
 WAITING: Final = Source(path="/api/v1/pods", decode=decode_waiting, field_selector="spec.nodeName=")
@@ -89,14 +88,13 @@ class AskedCpus(NamedTuple):
     workload: PodWorkload
 
 
-def asked_by(waiting: WaitingPod) -> AskedCpus:
-    """What the pod asks for.
+def asked_by(manifest: dict[str, Any]) -> AskedCpus:
+    """What the v1.Pod asks for. It is changed.
 
     Raises:
         WireError: it cannot be read, or not exactly one container uses the claim and requests 1 to 32 whole CPUs.
     """
-    manifest: dict[str, Any] = orjson.loads(waiting.manifest)
-    spec, entry = manifest["spec"], manifest["metadata"]["labels"][LABEL]
+    spec, entry = manifest["spec"], strings(mapping(manifest, "metadata"), "labels").get(LABEL, "")
     spec["resourceClaims"] = [each for each in items(spec, "resourceClaims") if each.get("name") != entry]
     users = []
     for container in items(spec, "containers"):
@@ -113,84 +111,99 @@ def asked_by(waiting: WaitingPod) -> AskedCpus:
 
 @dataclass
 class CpuClaims(LeaderTask):
-    """The controller of one service. *objects*: slices and claims. *make_forecast*: predicts the pod's other claims."""
+    """The controller of one service. *client*: acts as `ACCOUNT`. *make_forecast*: predicts the pod's other claims."""
 
     objects: ClaimObjects
     make_forecast: Callable[[], ClaimForecast | None]
-    _waiting: BoundedMap[str, WaitingPod] = field(default_factory=lambda: BoundedMap(MAX_KEPT), init=False)
+    _waiting: BoundedMap[str, BoundedMap[str, WaitingPod]] = field(
+        default_factory=lambda: BoundedMap(MAX_KEPT), init=False
+    )
+    """By namespace and claim. A namespace without waiting pods has no entry."""
     _tried: BoundedMap[str, float] = field(default_factory=lambda: BoundedMap(MAX_KEPT), init=False)
-    _created: BoundedMap[str, tuple[Choice, float]] = field(default_factory=lambda: BoundedMap(MAX_KEPT), init=False)
-    """What this process has chosen and when, by NAMESPACE/NAME of the claim, until the claim is allocated or gone."""
+    _created: BoundedMap[str, Choice] = field(default_factory=lambda: BoundedMap(MAX_KEPT), init=False)
+    """What this process has chosen, by NAMESPACE/NAME of the claim, until the watch shows the claim."""
 
     def apply(self, batch: Batch[WaitingPod]) -> None:
         """Apply changes from the watch of pods."""
         for change in batch.changes:
-            self._waiting.pop(change.value.name.uid, None)
+            name = change.value.name
+            here = self._waiting.get(name.namespace) or BoundedMap(MAX_KEPT)
             if not isinstance(change, Gone):
-                self._waiting[change.value.name.uid] = change.value
+                here[change.value.claim] = change.value
+                self._waiting.setdefault(name.namespace, here)
+            elif (known := here.get(change.value.claim)) is not None and known.name.uid == name.uid:
+                del here[known.claim]
+                if not here:
+                    del self._waiting[name.namespace]
 
     async def step(self) -> int:
         """Create the claims of some pods; returns how many."""
         forecast = self.make_forecast() if self.can_write() and self.objects.complete and self._waiting else None
+        if forecast is None:
+            return 0
         created = 0
-        for waiting in list(self._due()) if forecast is not None else ():
-            if waiting.name.uid not in self._waiting:
-                continue
-            self._waiting.move_to_end(waiting.name.uid)
-            self._tried[waiting.name.uid] = self.service.clock()
+        for waiting in self._due():
+            name = waiting.name
             try:
-                asked = asked_by(waiting)
-                choice = await self.service.offload(self._choose, asked, list(self._nodes(asked)), forecast)
-                if choice is None or not await asyncio.to_thread(create_claim, self.client, waiting, choice):
-                    continue
+                choice = await self._create(waiting, forecast)
             except (WireError, KubeError, BudgetError) as error:
-                LOG.warning("no claim for CPUs pod=%s/%s: %s", waiting.name.namespace, waiting.name.name, error)
+                LOG.warning("no claim for CPUs pod=%s/%s: %s", name.namespace, name.name, error)
                 continue
-            self._created[f"{waiting.name.namespace}/{waiting.claim}"] = choice, self.service.clock()
-            LOG.info("claim for CPUs created pod=%s/%s choice=%s", waiting.name.namespace, waiting.name.name, choice)
-            created += 1
+            if choice is not None:
+                LOG.info("claim for CPUs created pod=%s/%s choice=%s", name.namespace, name.name, choice)
+                created += 1
         return created
 
-    def _due(self) -> Iterator[WaitingPod]:
+    async def _create(self, waiting: WaitingPod, forecast: ClaimForecast) -> Choice | None:
+        """Create the claim of a pod; None: there are no CPUs for it, or the pod is gone."""
+        name = waiting.name
+        pod = await asyncio.to_thread(read_pod, self.client, name.namespace, name.name, name.uid)
+        if pod is None:
+            return None
+        asked = await asyncio.to_thread(asked_by, pod)
+        nodes = [each async for each in self._nodes(asked)]
+        choice = await self.service.offload(self._choose, asked, nodes, forecast)
+        if choice is None or not await asyncio.to_thread(create_claim, self.client, waiting, choice):
+            return None
+        self._created[f"{name.namespace}/{waiting.claim}"] = choice
+        return choice
+
+    def _due(self) -> list[WaitingPod]:
+        """Pods of some namespaces in turn. Those that were looked at before come last."""
+        namespaces = list(islice(self._waiting, MAX_LOOKED))
+        turns = chain.from_iterable(zip_longest(*map(self._due_in, namespaces)))
+        found = list(islice((each for each in turns if each is not None), A_STEP))
+        for namespace in (*namespaces, *(each.name.namespace for each in found)):
+            self._waiting.move_to_end(namespace)
+        for each in found:
+            self._waiting[each.name.namespace].move_to_end(each.claim)
+            self._tried[each.name.uid] = self.service.clock()
+        return found
+
+    def _due_in(self, namespace: str) -> Iterator[WaitingPod]:
         since = self.service.clock() - AGAIN_SECONDS
-        due = (
-            each
-            for each in self._waiting.values()
-            if self._tried.get(each.name.uid, since) <= since and not self._has_claim(each)
-        )
-        return islice(due, A_STEP)
+        for each in self._waiting[namespace].values():
+            is_due = self._tried.get(each.name.uid, since) <= since
+            if is_due and self.objects.claim(f"{namespace}/{each.claim}") is None:
+                yield each
 
-    def _has_claim(self, waiting: WaitingPod) -> bool:
-        name = f"{waiting.name.namespace}/{waiting.claim}"
-        return name in self._created or self.objects.claim(name) is not None
-
-    def _taken(self, namespace: str) -> Mapping[str, int]:
-        """The CPUs that claims without devices will get, by node.
-
-        Annotations can be forged, so those of other namespaces do not count.
-        """
-        now = self.service.clock()
-        for name, (_, at) in list(self._created.items()):
-            claim = self.objects.claim(name)
-            is_over = now - at > AGAIN_SECONDS if claim is None else claim.allocated is not None
-            if is_over:
-                del self._created[name]
-        annotated = {name: each for name, each in self.objects.chosen().items() if name.startswith(f"{namespace}/")}
-        taken: dict[str, int] = {}
-        for each in {**annotated, **{name: choice for name, (choice, _) in self._created.items()}}.values():
-            taken[each.node_name] = taken.get(each.node_name, 0) | each.cpus
-        return taken
-
-    def _nodes(self, asked: AskedCpus) -> Iterator[NodeCpus]:
+    async def _nodes(self, asked: AskedCpus) -> AsyncIterator[NodeCpus]:
         """The nodes whose CPUs are single devices, and that kube-scheduler's other filters do not refuse."""
-        taken = self._taken(asked.workload.pod.namespace)
+        for name in [name for name in self._created if self.objects.claim(name) is not None]:
+            del self._created[name]
+        taken: dict[str, int] = {}
+        for name, each in {**self.objects.chosen, **self._created}.items():
+            namespace, _, claim = name.partition("/")
+            if claim in self._waiting.get(namespace, ()):
+                taken[each.node_name] = taken.get(each.node_name, 0) | each.cpus
         wanted = pod_requests(asked.workload.pod, asked.workload.rules.overhead_milli)
-        for name in islice(dict.fromkeys(self.objects.cpu_nodes), MAX_NODES):
+        for name in list(islice(self.objects.cpu_nodes, MAX_NODES)):
             record = self.service.known.nodes.get(name)
             kubelet = None if record is None else record.observation.kubelet
             around = self.service.surroundings(name)
             if kubelet is None or check_node(name, wanted, asked.workload.rules, around).outcome == "fails":
                 continue
+            await asyncio.sleep(0)  # a node has up to a thousand CPUs
             cpus = self.objects.cpus_on(name).items()
             free = bits_of(cpu for cpu, device in cpus if not device.claim) & kubelet.machine.all_cpus
             yield NodeCpus(name, kubelet.machine, free & ~taken.get(name, 0))
