@@ -41,6 +41,8 @@ MAX_EXITS: Final = 64
 MAX_EXIT_ADMISSIONS: Final = 512
 """How many admissions all bind calls together replay for this: about a quarter of a second in another thread."""
 
+MAX_ROOMS: Final = 16
+"""Pods in flight for which rooms are counted."""
 MAX_EXIT_STEPS: Final = 1_000_000
 """Most steps for replaying exits in one bind call, checked after each exit."""
 
@@ -104,15 +106,16 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
     One NUMA node then has room for all of them together. Each container finds room on this node, so its hints
     contain a preferred one of a single NUMA node. Exits only add room, and no group of NUMA nodes can come into being.
     A container that takes over what an init container had must follow it: then each NUMA node must have that room.
-    False: not known.
+    With single-numa-node and one container a pod, it is enough if the NUMA nodes have as many rooms for the largest
+    amounts as there are pods: each pod takes at most one of them. False: not known.
     """
     kubelet = given.kubelet
     if kubelet.runtime is not None or not projection.complete or projection.at_risk or not _takes_by_count(kubelet):
         return False
     if kubelet.memory_static and kubelet.policy is not TopologyPolicy.SINGLE_NUMA_NODE:
         return False
-    wanted: Counter[str] = Counter()
-    reuses = False
+    wanted, largest, reuses, pods = Counter[str](), Counter[str](), False, len(given.ledger.admits)
+    counts_rooms = kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE and pods <= MAX_ROOMS
     for admit in given.ledger.admits:
         request = steps.request(admit.pod, kubelet.rules)
         is_aligned = kubelet.policy is not TopologyPolicy.NONE and len(request.containers) == 1
@@ -120,18 +123,25 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
             return False
         if admit.pod.demand.is_required and not is_aligned:
             return False
+        counts_rooms &= len(request.containers) == 1
         for container in request.containers:
-            wanted.update({"cpu": container.cpus} if kubelet.cpu_static else {})
-            wanted.update((container.memory_bytes or {}) if kubelet.memory_static else {})
+            amounts = {"cpu": container.cpus} if kubelet.cpu_static else {}
+            amounts |= (container.memory_bytes or {}) if kubelet.memory_static else {}
+            wanted.update(amounts)
+            largest |= Counter(amounts)
             reuses |= container.reusable
-    states = given.initial_states(steps)
-    return all(_has_room(kubelet, steps.amounts(kubelet, state), wanted, everywhere=reuses) for state in states)
+    rooms = [{name: n * size for name, size in largest.items()} for n in range(1, pods + 1)] if counts_rooms else []
+    return all(
+        _able(kubelet, free, wanted, everywhere=reuses)
+        or sum(max(0, _able(kubelet, free, each)).bit_count() for each in rooms) >= pods
+        for free in (steps.amounts(kubelet, state) for state in given.initial_states(steps))
+    )
 
 
-def _has_room(kubelet: Kubelet, amounts: FreeAmounts, wanted: Mapping[str, int], *, everywhere: bool) -> bool:
-    """Whether one NUMA node (with *everywhere*: each one) has all that is wanted, and no NUMA node is in a group."""
+def _able(kubelet: Kubelet, amounts: FreeAmounts, wanted: Mapping[str, int], *, everywhere: bool = False) -> int:
+    """The NUMA nodes that have all that is wanted; none if one is in a group or, with *everywhere*, not each has it."""
     if amounts.bytes.grouped:
-        return False
+        return 0
     able, every = -1, 0
     rows = {resource: amounts.single.get(resource) for resource, size in wanted.items() if size}
     if "cpu" in rows and kubelet.cpu_options.full_pcpus_only:
@@ -139,10 +149,10 @@ def _has_room(kubelet: Kubelet, amounts: FreeAmounts, wanted: Mapping[str, int],
         rows["cpu"] = tuple(zip(bits, map(min, amounts.cpus.free, amounts.cpus.physical), strict=True))
     for resource, row in rows.items():
         if row is None:
-            return False
+            return 0
         able &= sum(bit for bit, free in row if free >= wanted[resource])
         every |= sum(bit for bit, _ in row)
-    return able & every == every if everywhere else able != 0
+    return able if not everywhere or able & every == every else 0
 
 
 def _one_of_each_kind(given: ProjectionInput, start: ManagerState, uids: Collection[str], steps: Steps) -> list[str]:

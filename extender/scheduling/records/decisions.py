@@ -115,24 +115,12 @@ def call_about(
     place: str = "",
 ) -> Call:
     """The record of a call; see `Call`. *answers*: None if no kubelet aligns the pod."""
-    names = args.names if answers is None else answers.names
-    packed = msgspec.json.encode(names)  # an orjson result keeps 4 KB, however short it is
+    packed = msgspec.json.encode(args.names)  # an orjson result keeps 4 KB, however short it is
+    call = Call(verb, args.pod, packed, len(args.names), at, instead=instead, is_refused=is_refused, place=place)
     if answers is None:
-        return Call(verb, args.pod, packed, len(names), at, instead=instead, is_refused=is_refused, place=place)
+        return call
     different, positions = answers.kinds.different(answers.codes)
-    return Call(
-        verb,
-        args.pod,
-        packed,
-        len(names),
-        at,
-        classes=answers.classes,
-        different=different,
-        positions=positions,
-        instead=instead,
-        is_refused=is_refused,
-        place=place,
-    )
+    return replace(call, classes=answers.classes, different=different, positions=positions)
 
 
 def _weight(call: Call) -> int:
