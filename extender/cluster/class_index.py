@@ -40,6 +40,8 @@ class NameTable:
         self.ordered: Final[list[str]] = []
         """The names, sorted. Do not change it."""
         self._free: list[int] = []
+        self._last: tuple[tuple[str, ...], Int64s] = (), np.zeros(0, np.int64)
+        """The last names, and their slots: prioritize often has the names of filter."""
 
     def __len__(self) -> int:
         return len(self._slot_of)
@@ -50,20 +52,22 @@ class NameTable:
 
     def slots_of(self, names: Collection[str]) -> Int64s:
         """The slot of each name, in order."""
-        return np.fromiter(map(self._slot_of.get, names, repeat(NO_SLOT)), np.int64, len(names))
+        if (wanted := tuple(names)) != self._last[0]:
+            self._last = wanted, np.fromiter(map(self._slot_of.get, wanted, repeat(NO_SLOT)), np.int64, len(wanted))
+        return self._last[1]
 
     def add(self, name: str) -> int:
         """The slot of a name; a new one if it has none."""
         slot = self._slot_of.get(name)
         if slot is None:
             slot = self._free.pop() if self._free else len(self._slot_of)
-            self._slot_of[name] = slot
+            self._slot_of[name], self._last = slot, ((), self._last[1][:0])
             insort(self.ordered, name)
         return slot
 
     def remove(self, name: str) -> int:
         """Forget a known name. Returns its slot, which may be another name's from now on."""
-        slot = self._slot_of.pop(name)
+        slot, self._last = self._slot_of.pop(name), ((), self._last[1][:0])
         del self.ordered[bisect_left(self.ordered, name)]
         self._free.append(slot)
         return slot

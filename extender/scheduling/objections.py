@@ -126,19 +126,13 @@ def counts_of(answers: NodeAnswers) -> Mapping[tuple[str, Certainty], int]:
 
 def filtered_by_judgements(answers: NodeAnswers) -> Filtered:
     """Separate the candidates, by the texts of their judgements alone."""
-    candidates, refused = np.array(answers.names, np.object_), dict[str, str]()
-    numbers, texts = np.zeros(len(answers.kinds.judgements), np.int64), list[str]()
+    codes: dict[str, list[int]] = {}
     for code, judgement, _ in answers.kinds.counts(answers.codes):
-        text = _text(judgement)
-        if text not in texts:
-            texts.append(text)
-        numbers[code] = texts.index(text)
-    found = numbers[answers.codes]
-    parts = {text: candidates[found == number].tolist() for number, text in enumerate(texts)}
-    feasible = parts.pop("", [])
-    for text, part in parts.items():
-        refused |= dict.fromkeys(part, text)
-    return Filtered(feasible=feasible, refused=refused)
+        codes.setdefault(_text(judgement), []).append(code)
+    if codes.keys() == {""}:
+        return Filtered(feasible=answers.names)
+    parts = {text: answers.names_at(np.flatnonzero(np.isin(answers.codes, each))) for text, each in codes.items()}
+    return Filtered(feasible=parts.pop("", []), refused={name: text for text, part in parts.items() for name in part})
 
 
 def _text(judgement: Judgement) -> str:

@@ -30,6 +30,18 @@ def test_what_a_call_took_out_of_the_index_never_changes() -> None:
     assert index.names.get("c") == NO_SLOT
 
 
+def test_the_same_names_have_other_slots_after_a_node_has_come_or_gone() -> None:
+    index = ClassIndex(AWAITED)
+    index.put("a", ONE)
+    assert _at(index, "a", "b") == [ONE, AWAITED]
+    index.put("b", OTHER)
+    assert _at(index, "a", "b") == [ONE, OTHER]
+    index.remove("a")
+    assert _at(index, "a", "b") == [AWAITED, OTHER]
+    index.put("c", ONE)  # in the slot of a
+    assert _at(index, "a", "b") == [AWAITED, OTHER]
+
+
 def test_the_version_changes_with_each_change_and_with_nothing_else() -> None:
     index = ClassIndex()
     index.put("a", ONE)
