@@ -1068,6 +1068,7 @@ def test_filter_waits_for_the_pod_that_decides_which_device_is_left(
 ) -> None:
     """The first pod takes the device beside the CPUs, or another node. Its bind call comes before its devices."""
     monkeypatch.setattr("extender.features.claims.objector.COMING_SECONDS", 30.0)
+    monkeypatch.setattr("extender.features.claims.coming.MOST_SECONDS", 60.0)
     monkeypatch.setattr("extender.features.claims.coming.OLD_SECONDS", 30.0)
     with two_nodes(tmp_path, FIRST_BESIDE) as (server, service, client):
         claimed_gpu(server, "one", "two")
@@ -1093,6 +1094,7 @@ def test_filter_does_not_wait_twice_for_a_pod_that_does_not_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("extender.features.claims.objector.COMING_SECONDS", 3.0)
+    monkeypatch.setattr("extender.features.claims.coming.MOST_SECONDS", 60.0)
     monkeypatch.setattr("extender.features.claims.coming.OLD_SECONDS", 60.0)
     with two_nodes(tmp_path, FIRST_BESIDE) as (server, service, client):
         claimed_gpu(server, "one", "two")
