@@ -51,7 +51,7 @@ class NameTable:
         return self._slot_of.get(name, NO_SLOT)
 
     def slots_of(self, names: Collection[str]) -> Int64s:
-        """The slot of each name, in order."""
+        """The slot of each name, in order. Do not change it: equal names get the same array again."""
         if (wanted := tuple(names)) != self._last[0]:
             self._last = wanted, np.fromiter(map(self._slot_of.get, wanted, repeat(NO_SLOT)), np.int64, len(wanted))
         return self._last[1]

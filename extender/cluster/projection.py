@@ -172,9 +172,9 @@ class _Projector:
             )
         releases = {event.uid for event in ledger.events if isinstance(event, Release)}
         self.distinguished: Final = frozenset(leaving | releases | self.starting.keys())
-        ended = leaving | releases | ledger.left.keys() | given.vanished  # up to 1.31 released together in any order
-        is_once = not (self.admits or leaving)
-        self.complete = rules.memory_group_check or is_once or len(steps.release(given.reported, ended)) == 1
+        ended = leaving | releases | ledger.left.keys() | given.vanished  # up to 1.31 perhaps released all at once
+        in_order = rules.memory_group_check or not (self.admits or leaving)
+        self.complete = in_order or len(steps.release(given.reported, ended)) == 1
         self.given_up, self.one_order = False, True
         self.verdicts: Final[dict[str, tuple[Verdict, ...]]] = {}
         self.against_demand: Final[set[str]] = set()

@@ -41,8 +41,8 @@ MAX_EXITS: Final = 64
 MAX_EXIT_ADMISSIONS: Final = 512
 """How many admissions all bind calls together replay for this: about a quarter of a second in another thread."""
 
-MAX_ROOMS: Final = 16
-"""Pods in flight for which rooms are counted."""
+MAX_COUNTED: Final = 16
+"""For how many pods in flight it is counted how often their largest amounts fit."""
 MAX_EXIT_STEPS: Final = 1_000_000
 """Most steps for replaying exits in one bind call, checked after each exit."""
 
@@ -106,8 +106,8 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
     One NUMA node then has room for all of them together. Each container finds room on this node, so its hints
     contain a preferred one of a single NUMA node. Exits only add room, and no group of NUMA nodes can come into being.
     A container that takes over what an init container had must follow it: then each NUMA node must have that room.
-    With single-numa-node and one container a pod, it is enough if the NUMA nodes have as many rooms for the largest
-    amounts as there are pods: each pod takes at most one of them. False: not known.
+    With single-numa-node and one container a pod, it is enough if the largest amounts fit on the NUMA nodes as often as
+    there are pods, as each pod takes the place of at most one: 8 CPUs fit 4 times in 17 and 16. False: not known.
     """
     kubelet = given.kubelet
     if kubelet.runtime is not None or not projection.complete or projection.at_risk or not _takes_by_count(kubelet):
@@ -115,7 +115,7 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
     if kubelet.memory_static and kubelet.policy is not TopologyPolicy.SINGLE_NUMA_NODE:
         return False
     wanted, largest, reuses, pods = Counter[str](), Counter[str](), False, len(given.ledger.admits)
-    counts_rooms = kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE and pods <= MAX_ROOMS
+    is_counted = kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE and pods <= MAX_COUNTED
     for admit in given.ledger.admits:
         request = steps.request(admit.pod, kubelet.rules)
         is_aligned = kubelet.policy is not TopologyPolicy.NONE and len(request.containers) == 1
@@ -123,17 +123,17 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
             return False
         if admit.pod.demand.is_required and not is_aligned:
             return False
-        counts_rooms &= len(request.containers) == 1
+        is_counted &= len(request.containers) == 1
         for container in request.containers:
             amounts = {"cpu": container.cpus} if kubelet.cpu_static else {}
             amounts |= (container.memory_bytes or {}) if kubelet.memory_static else {}
             wanted.update(amounts)
             largest |= Counter(amounts)
             reuses |= container.reusable
-    rooms = [{name: n * size for name, size in largest.items()} for n in range(1, pods + 1)] if counts_rooms else []
+    multiples = [{name: n * size for name, size in largest.items()} for n in range(1, pods + 1)] if is_counted else []
     return all(
         _able(kubelet, free, wanted, everywhere=reuses)
-        or sum(max(0, _able(kubelet, free, each)).bit_count() for each in rooms) >= pods
+        or sum(max(0, _able(kubelet, free, each)).bit_count() for each in multiples) >= pods
         for free in (steps.amounts(kubelet, state) for state in given.initial_states(steps))
     )
 

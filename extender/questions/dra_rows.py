@@ -66,11 +66,11 @@ class RowsWithDevices:
         Not those where there are too few for one of them alone. Nodes for which *budget* does not suffice are left out.
         Claims of all these pods count as free.
         """
-        found, self.leaving = set[str](), [each.pod for each in (shape, *chain.from_iterable(rows.values()))]
+        found, freed = set[str](), replace(self, leaving=[e.pod for e in chain([shape], *rows.values())], _known={})
         with suppress(BudgetError):
             for name, row in rows.items():
-                apart = self.given(name, [shape], budget), self.given(name, row, budget)
-                if None not in apart and self.given(name, [shape, *row], budget) is None:
+                apart = freed.given(name, [shape], budget), freed.given(name, row, budget)
+                if None not in apart and freed.given(name, [shape, *row], budget) is None:
                     found.add(name)
         return frozenset(found)
 

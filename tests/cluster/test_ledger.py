@@ -658,7 +658,7 @@ def test_a_kubelet_becomes_silent_and_has_started_by_the_passing_of_time_alone()
     world.report(EMPTY.state, 901, kubelet_listens=True, kubelet_seconds=1.0)
     assert [certainty(now) for now in (902, 909, 911)] == [Certainty.STALE, Certainty.STALE, Certainty.EXACT]
     world.report(EMPTY.state, 950, kubelet_listens=False, kubelet_seconds=0.0, kubelet_certain=True)
-    assert certainty(951) is Certainty.EXACT, "it had started by then, although nobody has asked since"
+    assert certainty(951) is Certainty.EXACT, "the kubelet had started since its last stop, and stopped a second ago"
     assert certainty(1000) is Certainty.STALE
     world.cluster.drop_node("n")
     assert not world.cluster.silent

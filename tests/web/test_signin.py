@@ -1,4 +1,4 @@
-"""Somebody who may not read: the pages say why, how to get a token, and take another one."""
+"""A caller without the right to read: the pages give the reason and the command for a token, and accept a new token."""
 
 import httpx
 from playwright.sync_api import Page, Route, expect

@@ -130,9 +130,9 @@ class MapPage:
         devices = _device_totals(state) if kubelet is not None and state is not None else {}
         pool = next((labels[key] for key in POOL_LABELS if labels.get(key)), None)
         instance_type = labels.get(INSTANCE_TYPE_LABEL) or None
-        node = views.kubelet_version_of(record), views.resource_policy_of(record), record.observation.hidden
+        reported = views.kubelet_version_of(record), views.resource_policy_of(record), record.observation.hidden
         # Equal kubelets are one object, so its id identifies machine and configuration while the page is built.
-        key = (id(kubelet), state is None, tuple(devices.items()), pool, instance_type, *node)
+        key = (id(kubelet), state is None, tuple(devices.items()), pool, instance_type, *reported)
         found = self._shape_ids.get(key)
         if found is None:
             found = self._shape_ids[key] = len(self.shapes)

@@ -53,10 +53,8 @@ class QuestionForecast(ClaimForecast):
             return None
         if not ask.claims:
             return TakenDevices(around.devices, around)
-        index, home = (
-            SliceIndex(here.slices, self.rules),
-            DraNode(next((each.selection.node_name for each in here.slices), name), {}),
-        )
+        index = SliceIndex(here.slices, self.rules)
+        home = DraNode(next((each.selection.node_name for each in here.slices), name), {})  # of a copy: the original
         listed = {device.key: device.claim for device in around.devices}
         holders = [each for each in here.holders if not _is_freed(each, listed)]
         answer = answer_of(search(ask, home, index, self.classes, holders, self.rules))

@@ -124,13 +124,15 @@ def _is_at_risk(pod: Pod, node_class: NodeClass, limits: SearchLimits) -> bool:
         return False
     request = resolve(pod, kubelet.rules)
     uids = sorted({uid for state in possible.states for uid in state.pod_uids})
-    for uid in ("", *islice(uids, MAX_EXITS)):
+    for uid in ("", *islice(uids, MAX_EXITS)):  # "": without any end
         if limits.out_of_time():
             return False
         outcomes = (possible.release((uid,)) if uid else possible).admit(kubelet, request)
         is_broken = any(_broken(pod.demand, kubelet, request, each) for each in outcomes)
-        if not all(isinstance(each.verdict, Admitted) for each in outcomes) or is_broken:
-            return bool(uid) or not is_broken
+        if is_broken and not uid:
+            return False
+        if is_broken or not all(isinstance(each.verdict, Admitted) for each in outcomes):
+            return True
     return False
 
 

@@ -23,6 +23,16 @@ def test_a_filter_call_waits_until_the_other_pod_is_bound() -> None:
     assert seconds < MOST_SECONDS, "it ended with the bind call, not with the limit"
 
 
+def test_no_call_waits_twice_for_a_pod_that_does_not_come() -> None:
+    async def run() -> list[bool]:
+        coming = ComingPods(lambda: 0.0)
+        coming.arrived("first")
+        coming.passed("other", NODES)
+        return [await coming.wait("pod", NODES, (), 0.01) for _ in range(2)]
+
+    assert asyncio.run(run()) == [True, False]
+
+
 def test_pods_that_are_never_bound_cost_kube_scheduler_at_most_a_tenth_of_its_time() -> None:
     """A tenant can have any number of pods that filter offers a node, and whose bind call never comes."""
 

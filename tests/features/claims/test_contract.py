@@ -1,7 +1,6 @@
 """Devices of DRA drivers: where they are, and whether they are where a pod's demand needs them."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -1088,28 +1087,6 @@ def test_filter_waits_for_the_pod_that_decides_which_device_is_left(
         reply = client.filter(second, "node-a")
         later.join()
         assert (reply["Error"], refusals(reply)) == ("", {"node-a": WOULD_BE_ELSEWHERE})
-
-
-def test_filter_does_not_wait_twice_for_a_pod_that_does_not_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("extender.features.claims.objector.COMING_SECONDS", 3.0)
-    monkeypatch.setattr("extender.features.claims.coming.MOST_SECONDS", 60.0)
-    monkeypatch.setattr("extender.features.claims.coming.OLD_SECONDS", 60.0)
-    with two_nodes(tmp_path, FIRST_BESIDE) as (server, service, client):
-        claimed_gpu(server, "one", "two")
-        forecasts_of(service, "one", "two")
-        plain = server.pods.create(pod_of(1, name="plain"))
-        client.filter(plain, "node-b")
-        assert client.bind(plain, "node-b") == ""
-        first, second = (server.pods.create(claiming_of(name)) for name in ("one", "two"))
-        client.filter(first, "node-a")
-        took = []
-        for _ in range(2):
-            began = time.monotonic()
-            assert client.filter(second, "node-a")["Error"].endswith(IN_FLIGHT)
-            took.append(time.monotonic() - began)
-        assert took[1] < 3.0 <= took[0]
 
 
 @pytest.mark.parametrize(("seconds", "nodes"), [(60.0, []), (0.0, ["node-a"])])

@@ -30,6 +30,8 @@ MAX_CPUS: Final = 32
 """The most devices of one claim, by the API server."""
 CHOSEN: Final = "numa-extender.io/chosen-cpus"
 """The annotation of a claim that was created here: NODE and CPUs, such as `node-a 2-5`."""
+MAX_TEXT: Final = 1_000
+"""Characters of the CPUs in it that are read. 32 single CPUs take less than 200."""
 
 
 class NodeCpus(NamedTuple):
@@ -69,7 +71,8 @@ def choose(nodes: Iterable[NodeCpus], number: int, budget: Budget, *, is_demandi
     if not options:
         return None
     best = min(options, key=lambda each: each[:4])
-    assignment = Assignment(best.node.machine, CPUOptions(prefer_align_by_uncore_cache=True), True, True)  # noqa: FBT003
+    by_cache = CPUOptions(prefer_align_by_uncore_cache=True)
+    assignment = Assignment(best.node.machine, by_cache, error_counts=True, uncore_rounds_up=True)
     return Choice(best.name, assignment.take(best.available, number, budget))
 
 
@@ -110,6 +113,6 @@ def chosen(annotation: str) -> Choice | None:
     """What the annotation `CHOSEN` says; None: nothing that can be read, or too many CPUs for a claim."""
     name, _, text = annotation.partition(" ")
     with suppress(ValueError):
-        cpus = parse_list(text)
+        cpus = parse_list(text[:MAX_TEXT])
         return Choice(name, cpus) if name and 0 < cpus.bit_count() <= MAX_CPUS else None
     return None
