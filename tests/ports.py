@@ -1,8 +1,7 @@
 """Ports of the loopback for programs that must know theirs before they start, or keep it when they start again."""
 
+import atexit
 import socket
-
-_RESERVED: list[socket.socket] = []
 
 
 def reservation(port: int = 0) -> socket.socket:
@@ -20,6 +19,6 @@ def reservation(port: int = 0) -> socket.socket:
 def reserve_port() -> int:
     """A port that is reserved as long as this process runs."""
     bound = reservation()
-    _RESERVED.append(bound)
+    atexit.register(bound.close)
     port: int = bound.getsockname()[1]
     return port
