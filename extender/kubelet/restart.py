@@ -62,7 +62,7 @@ def restore(old: Kubelet, new: Kubelet, state: ManagerState) -> Restored:
         (CPU_FILE, Provider.CPU, ("none", "static"), old.cpu_static, new.cpu_static),
         (MEMORY_FILE, Provider.MEMORY, ("None", "Static"), old.memory_static, new.memory_static),
     ):
-        reason = _unread_format(old, new) if after else ""
+        reason = _unread_format(old, new)
         if before != after:
             reason = f"it is of policy {policies[before]}, and the kubelet is configured with {policies[after]}"
         if not reason and (error := invalid.get(manager)) is not None:

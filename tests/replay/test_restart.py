@@ -76,15 +76,24 @@ def test_devices_of_running_containers_need_no_plugin_and_those_after_a_reboot_d
     assert "no healthy devices present" in booted.verdict.message
 
 
+GATE: Json = {"featureGates": {"PodLevelResourceManagers": True}}
+
+
+def test_a_file_that_was_written_with_the_gate_is_not_read_without_it_whatever_its_policy() -> None:
+    """A real kubelet 1.36.2 of policy none ended with "checkpoint is corrupted"."""
+    none = {"cpuManagerPolicy": "none", "memoryManagerPolicy": "None"}
+    for policies in ({}, none):
+        assert _restarted({**policies, **GATE}, {"featureGates": {}}, BIG)[0] == [CPU_FILE, MEMORY_FILE]
+
+
 def test_entries_of_pods_survive_between_kubelets_with_the_gate() -> None:
     """A file of 1.36 with the gate is not read without it; one of 1.37 is, without the pods' own entries."""
-    gate: Json = {"featureGates": {"PodLevelResourceManagers": True}}
     kubelets = {
-        (version, is_on): sample(version=version, **(gate if is_on else {})).kubelet
+        (version, is_on): sample(version=version, **(GATE if is_on else {})).kubelet
         for version in ("v1.36.2", "v1.37.0")
         for is_on in (False, True)
     }
-    state = sample(version="v1.36.2", **gate).state
+    state = sample(version="v1.36.2", **GATE).state
     refused = {
         (*old, *new)
         for old, before in kubelets.items()

@@ -34,10 +34,10 @@ SETTLED_SECONDS = 5.0
 CHANGES: Final[tuple[Json, ...]] = (
     {"topologyManagerPolicy": "restricted"},
     {"cpuManagerPolicyOptions": {"full-pcpus-only": "true"}},
-    {"cpuManagerPolicy": "none", "cpuManagerPolicyOptions": {}},
+    {"cpuManagerPolicy": "none", "cpuManagerPolicyOptions": {}, "featureGates": {"PodLevelResourceManagers": True}},
     {"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node"},
     {"memoryManagerPolicy": "None", "reservedMemory": []},
-    {"topologyManagerScope": "pod"},
+    {"topologyManagerScope": "pod", "featureGates": {"PodLevelResourceManagers": False}},
     {"topologyManagerPolicy": "best-effort"},
     {"cpuManagerPolicyOptions": {"distribute-cpus-across-numa": "true"}},
 )
