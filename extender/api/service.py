@@ -9,12 +9,12 @@ from typing import Final, Protocol
 
 from fastapi import APIRouter
 
-from extender.answers.question import Questions
 from extender.api.access.authority import LateAuthority
 from extender.api.http.slices import Slices
 from extender.config.settings import Settings
 from extender.observability.lifecycle import Lifecycle
 from extender.observability.metrics import Metrics
+from extender.questions.asked import Questions
 from extender.questions.dra import ClaimForecast
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext
 from extender.scheduling.cached_judge import CachedJudge

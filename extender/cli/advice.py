@@ -9,11 +9,11 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.words import plural
 from extender.cli.client import complete_node
 from extender.cli.frame import Decorator, asks, next_text
 from extender.cli.questions import MANIFEST, kubelet_options, manifest_option, only_nodes
 from extender.cli.render import MARKS, new_table, notes, placement_line, pod_line
+from extender.questions.words import plural
 from extender.replay.alignment import Alignment
 from extender.wire import advice_replies as replies
 from extender.wire import questions

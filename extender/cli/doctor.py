@@ -22,7 +22,6 @@ import click
 import msgspec
 import orjson
 
-from extender.answers.words import plural
 from extender.api.nodes.models import NodeDetail
 from extender.cli.client import ExtenderClient, offline, report_option
 from extender.cli.kubectl import kubectl_get
@@ -33,6 +32,7 @@ from extender.kubelet.verdict import MANAGERS_REASONS
 from extender.lint import RULES
 from extender.lint.documents import read_documents
 from extender.lint.kubelet import lint_kubelet
+from extender.questions.words import plural
 from extender.wire.errors import WireError
 from node_exporter.node import NodeReader, NodeSettings
 

@@ -14,7 +14,6 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, SettingsError
 from rich.text import Text
 
-from extender.answers.words import plural
 from extender.cli.output import console_for
 from extender.config.settings import Settings
 from extender.kubelet.errors import UnknownVersionError
@@ -26,6 +25,7 @@ from extender.lint.context import Context, Fault
 from extender.lint.documents import MAX_BYTES, Located, read_documents, read_environment
 from extender.lint.kubelet import NUMA_NODE_BYTES
 from extender.lint.workloads import PREFIX
+from extender.questions.words import plural
 from extender.wire.errors import WireError
 from node_exporter.__main__ import main as exporter_program
 from node_exporter.kubelet_config import effective_config

@@ -11,7 +11,6 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.words import plural
 from extender.api.nodes.models import NodeDetail, NodeSummary
 from extender.api.questions.machines import MachineShape
 from extender.api.records.models import AuditView, DecisionIndex
@@ -22,6 +21,7 @@ from extender.cli.render_map import node_map
 from extender.cli.render_pools import free_of_pools
 from extender.cli.units import amount, short
 from extender.kubelet.config import TopologyPolicy
+from extender.questions.words import plural
 from extender.scheduling.records.predictions import DISAGREEING, Result
 
 SHOWN_DISAGREEMENTS: Final = 20

@@ -9,7 +9,6 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from extender.answers.words import plural
 from extender.api.records.models import PodDecision
 from extender.cli import render
 from extender.cli.client import ExtenderClient, client_options, complete_node
@@ -17,6 +16,7 @@ from extender.cli.frame import ask, asks, exit_code_option
 from extender.cli.kubectl import kubectl_get
 from extender.cli.output import show
 from extender.cli.questions import MANIFEST, manifest_option, node_options, read_manifest, row_options
+from extender.questions.words import plural
 from extender.wire.pod_replies import CapacityReply, PlanEnd, PlannedPod, WhatIfReply
 from extender.wire.questions import CapacityRequest, PlanRequest, WhatIfRequest
 from extender.wire.verdicts import Verdict

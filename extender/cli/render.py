@@ -12,10 +12,10 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from extender.answers.words import plural
 from extender.api.records.models import DecisionCall
 from extender.cli.render_pools import comparison_lines, pool_placement_line
 from extender.cli.units import amount, ids
+from extender.questions.words import plural
 from extender.wire import pod_replies as replies
 from extender.wire.verdicts import ContainerPlacement, Verdict
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
-from extender.answers.words import plural
 from extender.cli.units import amount, bar, cpus
 from extender.kubelet.sets import bits_of, format_list, parse_list
 from extender.nri.requests import CPUType
+from extender.questions.words import plural
 from extender.wire.pod_replies import PoolsStep
 from extender.wire.pools import PoolGrantView, PoolView
 from extender.wire.verdicts import PolicyPlacement

@@ -1,1 +1,1 @@
-"""What-if, capacity, plans and explanations. Pure functions over snapshots of nodes."""
+"""A file for each question, from its body to that of its reply, and what questions share. Pure: on a snapshot."""

@@ -18,10 +18,14 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Certainty, Provider, RecordingTrace, Rejected
-from extender.questions.dra import NO_DEVICES, copies_with_devices, forecast_of, less_certain
+from extender.questions.asked import Asked
+from extender.questions.dra import NO_DEVICES, copies_with_devices, forecast_of, less_certain, with_forecast
 from extender.questions.explain import demand_fault, first_fault
 from extender.questions.node_context import Subject
+from extender.questions.notes import all_notes
+from extender.questions.reading import pods_question_of, subjects_asked, workload_of
 from extender.questions.scheduler_checks import check_node
+from extender.questions.snapshot import Snapshot
 from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.alignment_demand import Demand
 from extender.replay.possible_states import admit_in_all
@@ -29,26 +33,58 @@ from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import PodShape, refusal_by_demand
 from extender.scheduling.node_totals import add, format_milli, pod_requests, shortages
 from extender.scheduling.reasons import RefusalReason, refusal_of
-from extender.wire.pod_replies import CapacityLimit
+from extender.wire.pod_replies import CapacityEnd, CapacityLimit, CapacityReply, CapacitySummary, NodeCapacity, RunsOut
+from extender.wire.questions import CapacityRequest
+from extender.wire.replies import ReplyBody
+from extender.wire.verdicts import alignment_counts
 from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_COPY: Final = 16
 """Budget for random device choices of one copy. A long series cannot afford the default of a single admission."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRoom:
-    """How many copies one node takes. `totals_known`: whether the requests of its other pods are known.
+def capacity_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
+    """One document for each node, then one with the summary; or one `CapacityReply`."""
+    question, paths = pods_question_of(asked, CapacityRequest, "pods", list)
+    paths = paths or [f"pods[{i}]" for i in range(len(question.pods))]
+    mix = [workload_of(asked, pod, path) for pod, path in zip(question.pods, paths, strict=True)]
+    subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
+    subjects = with_forecast(asked.forecast, [each.pod for each in mix], subjects)
+    capacity = Capacity(mix, judge, question.max_copies, question.group)
+    yield from counted(capacity, subjects, asked)
 
-    `alignments`: the copies by alignment; empty if nothing was replayed.
-    """
 
-    subject: Subject
-    copies: int
-    certainty: Certainty
-    limit: CapacityLimit
-    totals_known: bool
-    alignments: Mapping[Alignment, int]
+def counted(capacity: "Capacity", subjects: Sequence[Subject], asked: Asked) -> Iterator[ReplyBody]:
+    """The documents of one question."""
+    nodes: list[NodeCapacity] = []
+    for node in map(capacity.of, subjects):
+        nodes.append(node)
+        if asked.lines:
+            yield node
+    notes = all_notes(capacity.mix, subjects, capacity.left_out if asked.forecast else None)
+    summary = _summary(capacity, nodes, notes)
+    yield CapacityEnd(summary=summary) if asked.lines else CapacityReply(summary=summary, nodes=nodes)
+
+
+def _summary(capacity: "Capacity", nodes: Sequence[NodeCapacity], notes: list[str]) -> CapacitySummary:
+    ends = Counter((node.limited_by.why, node.limited_by.resource) for node in nodes)
+    per_pod = [sum(each) for each in zip(*(node.per_pod for node in nodes), strict=True)] or capacity.per_pod(0)
+    return CapacitySummary(
+        copies=sum(node.copies for node in nodes),
+        group=capacity.group,
+        groups=capacity.groups(per_pod),
+        aligned=sum(node.aligned for node in nodes),
+        split=sum(node.split for node in nodes),
+        not_managed=sum(node.not_managed for node in nodes),
+        per_pod=per_pod,
+        nodes=len(nodes),
+        full_nodes=sum(not node.copies and node.certainty is not Certainty.UNKNOWN for node in nodes),
+        unknown_nodes=sum(node.certainty is Certainty.UNKNOWN for node in nodes),
+        bounded=any(node.limited_by.by == "max_copies" for node in nodes),
+        runs_out=[RunsOut(why=why, resource=resource, nodes=n) for (why, resource), n in ends.most_common()],
+        replays=capacity.replays,
+        notes=notes,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +108,7 @@ _NOT_KNOWN: Final = CapacityLimit("unknown", RefusalReason.UNKNOWN.text, "not en
 class Capacity:
     """Counts copies of one mix of pods, taken in turn. *group*: how many of them must run together.
 
-    One object serves one question, and caches what follows a state.
+    One object serves one question, and caches what follows a state. The nodes must live as long as the object.
     """
 
     def __init__(self, mix: Sequence[PodWorkload], judge: Judge, max_copies: int, group: int = 1) -> None:
@@ -93,13 +129,9 @@ class Capacity:
         """Of kubelets, by identity; equal kubelets have equal numbers."""
         self.replays = 0
 
-    def rooms(self, subjects: Sequence[Subject]) -> Iterator[NodeRoom]:
-        """The capacity of each node, in order. The subjects must live as long as the iteration."""
-        return map(self._room, subjects)
-
     def aligned(self, subject: Subject) -> int:
         """How many aligned copies one node takes."""
-        return self._room(subject).alignments.get(Alignment.ALIGNED, 0)
+        return self.of(subject).aligned
 
     def per_pod(self, copies: int) -> list[int]:
         """How many of *copies* pods belong to each entry of the mix."""
@@ -111,7 +143,8 @@ class Capacity:
         wanted = self.per_pod(self.group)
         return min(have // need for have, need in zip(per_pod, wanted, strict=True) if need)
 
-    def _room(self, subject: Subject) -> NodeRoom:
+    def of(self, subject: Subject) -> NodeCapacity:
+        """The capacity of one node."""
         by_totals = self._by_totals(subject)
         certainty, kubelet = Certainty.EXACT if subject.node_class.complete else Certainty.POSSIBLE, subject.kubelet
         alignments: Mapping[Alignment, int] = {}
@@ -130,13 +163,15 @@ class Capacity:
             rest, alignments = found or self._by_topology(kubelet, subject.states, most)
             if by_totals.copies <= rest.copies and by_totals.copies < self._max:
                 rest = by_totals
-        return NodeRoom(
-            subject=subject,
+        return NodeCapacity(
+            node=subject.name,
+            hypothetical=subject.hypothetical,
             copies=rest.copies,
+            per_pod=self.per_pod(rest.copies),
+            **alignment_counts(alignments),
             certainty=certainty,
-            limit=rest.limit,
             totals_known=subject.around.requested_milli is not None,
-            alignments=alignments,
+            limited_by=rest.limit,
         )
 
     def _is_known(self, subject: Subject) -> bool:

@@ -17,12 +17,13 @@ from extender.kubelet.errors import BudgetError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
-from extender.kubelet.sets import format_list
+from extender.kubelet.sets import format_list, iter_bits
 from extender.kubelet.startup import format_bytes
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import (
     Admitted,
     HintsOffered,
+    Merged,
     Provider,
     Reason,
     RecordingTrace,
@@ -39,6 +40,8 @@ from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
 from extender.scheduling.judgement import SHAPE_UID
+from extender.wire.pod_replies import AllocationStep, ComparedPool, Explanation, Hint, HintsStep, MergeStep, PoolsStep
+from extender.wire.verdicts import shown_amount
 
 MAX_STEPS: Final = 256
 MAX_HINTS: Final = 32
@@ -269,3 +272,50 @@ def _wanted(demand: ContainerDemand) -> str:
     if demand.alignment is AlignmentDemand.SINGLE_NUMA_NODE:
         return "one NUMA node"
     return "one socket"
+
+
+def explanation_of(story: AdmissionStory) -> Explanation:
+    """The explanation of one node's answer."""
+    return Explanation.filled(
+        story,
+        steps=[*map(_step, story.events), *map(_pools_step, story.pools)],
+        steps_left_out=story.events_left_out,
+        nearest=list(story.nearest.suggestions),
+        replays=story.nearest.replays,
+    )
+
+
+def _step(event: TraceEvent) -> HintsStep | MergeStep | AllocationStep:
+    if isinstance(event, HintsOffered):
+        return _offer(event)
+    if isinstance(event, Merged):
+        return MergeStep.filled(event, affinity=None if event.affinity is None else list(iter_bits(event.affinity)))
+    return AllocationStep.filled(event, provider=Provider(event.provider))
+
+
+def _offer(event: HintsOffered) -> HintsStep:
+    hints = event.hints or ()
+    return HintsStep.filled(
+        event,
+        provider=Provider(event.provider),
+        wanted=shown_amount(event.wanted) or 0,
+        opinion="none" if event.hints is None else "hints" if hints else "impossible",
+        hints=[Hint(numa=list(iter_bits(each.mask)), preferred=each.preferred) for each in hints[:MAX_HINTS]],
+        hints_left_out=max(0, len(hints) - MAX_HINTS),
+        preferred_count=sum(each.preferred for each in hints),
+    )
+
+
+def _pools_step(comparison: PoolComparison) -> PoolsStep:
+    pools = [
+        ComparedPool.filled(
+            row,
+            shared_left_millicpu=row.shared_left,
+            memory_numa=None if row.memory_nodes is None else list(iter_bits(row.memory_nodes)),
+            hint_score=None if row.hint_score is None else round(row.hint_score, 3),
+            containers=row.colocated,
+            why_not=row.lost_by.sentence,
+        )
+        for row in comparison.pools[:MAX_POOLS]
+    ]
+    return PoolsStep.filled(comparison, pools=pools, pools_left_out=max(0, len(comparison.pools) - MAX_POOLS))

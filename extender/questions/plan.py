@@ -16,21 +16,31 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.admission import start_pod
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Provider
-from extender.questions.dra import Option, PlannedClaims, forecast_of
+from extender.questions.asked import Asked
+from extender.questions.dra import Option, PlannedClaims, forecast_of, with_forecast
 from extender.questions.node_context import Subject
+from extender.questions.notes import all_notes
+from extender.questions.reading import pods_question_of, subjects_asked, workload_of
 from extender.questions.scheduler_checks import check_node
-from extender.replay.alignment import PodAlignment, alignment_of_outcomes
+from extender.questions.snapshot import Snapshot
+from extender.replay.alignment import Alignment, PodAlignment, alignment_of_outcomes
 from extender.replay.creation import placed_by, whole_placements
 from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import Judgement, PodShape
 from extender.scheduling.node_totals import add, pod_requests
 from extender.scheduling.scoring import score_nodes
+from extender.wire import pod_replies
+from extender.wire.errors import WireError
 from extender.wire.pod_replies import PlannedPod
-from extender.wire.verdicts import alignment_fields, container_placements, placed_by_policy
+from extender.wire.questions import MAX_PLANNED_PODS, PlannedWorkload, PlanRequest
+from extender.wire.replies import ReplyBody
+from extender.wire.verdicts import alignment_counts, alignment_fields, container_placements, placed_by_policy
 from extender.wire.workloads import PodWorkload
 
 MAX_REPLAYS_A_POD: Final = 16
+MAX_PLACED: Final = 50_000_000
+"""Limit on the pods of a plan times the nodes: it bounds the cost of one plan."""
 
 
 def nowhere(pod: int, entry: int, name: str, reasons: Mapping[str, int] | None = None) -> PlannedPod:
@@ -197,3 +207,65 @@ class PlacementPlan:
             if (refusal := judgements[node_class.id].refusal) is not None:
                 counted[refusal.text] += len(group)
         return dict(counted)
+
+
+def entries_of(asked: Asked, listed: Sequence[PlannedWorkload], paths: Sequence[str]) -> list[tuple[PodWorkload, int]]:
+    """The workloads with the number of copies. *paths*: of their pods. Raises WireError, also for too many copies."""
+    entries = []
+    pods = 0
+    for entry, path in zip(listed, paths, strict=True):
+        workload = workload_of(asked, entry.pod, path)
+        copies = workload.replicas if entry.copies is None else entry.copies
+        pods += copies
+        if pods > MAX_PLANNED_PODS:
+            raise WireError(path.removesuffix(".pod"), f"more than {MAX_PLANNED_PODS} pods in one question")
+        entries.append((workload, copies))
+    return entries
+
+
+def plan_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
+    """One document for each pod, then one with the summary.
+
+    With `all_or_nothing` nothing is sent before all pods have been placed. At most `MAX_PLANNED_PODS` are kept.
+    """
+    question, paths = pods_question_of(asked, PlanRequest, "pods", lambda pods: [{"pod": pod} for pod in pods])
+    entries = entries_of(asked, question.pods, paths or [f"pods[{i}].pod" for i in range(len(question.pods))])
+    subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
+    pods = sum(copies for _, copies in entries)
+    if pods * len(subjects) > MAX_PLACED:
+        raise WireError("pods", f"{pods} pods on {len(subjects)} nodes are too many for one plan; split it")
+    subjects = with_forecast(asked.forecast, [workload.pod for workload, _ in entries], subjects)
+    yield from _planned(PlacementPlan(subjects, judge), entries, all_or_nothing=question.all_or_nothing)
+
+
+def _planned(
+    plan: PlacementPlan, entries: Sequence[tuple[PodWorkload, int]], *, all_or_nothing: bool
+) -> Iterator[ReplyBody]:
+    found: Iterable[pod_replies.PlannedPod] = plan.run(entries)
+    held_back = 0
+    if all_or_nothing:
+        found = list(found)
+        if any(placed.node is None for placed in found):
+            held_back = sum(placed.node is not None for placed in found)
+            found = [each if each.node is None else nowhere(each.pod, each.entry, each.name) for each in found]
+    per_node: Counter[str] = Counter()
+    alignments: Counter[Alignment] = Counter()
+    pods = 0
+    for placed in found:
+        pods += 1
+        if placed.node is not None:
+            per_node[placed.node] += 1
+        if placed.alignment is not None:
+            alignments[placed.alignment] += 1
+        yield placed
+    placed_pods, left_out = per_node.total(), len(plan.claims.left_out) if plan.claims else None
+    summary = pod_replies.PlanSummary(
+        pods=pods,
+        placed=placed_pods,
+        unplaced=pods - placed_pods,
+        held_back=held_back,
+        **alignment_counts(alignments),
+        notes=all_notes([workload for workload, _ in entries], plan.subjects, left_out),
+        per_node=dict(per_node),
+    )
+    yield pod_replies.PlanEnd(summary=summary)

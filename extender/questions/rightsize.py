@@ -10,20 +10,28 @@ Rules of this file
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind
 from extender.kubelet.resolve import resolve
 from extender.kubelet.state import MemoryState
+from extender.questions.asked import Asked
 from extender.questions.capacity import Capacity
+from extender.questions.finding import MAX_SHARE, OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.questions.node_context import Subject, empty_node
 from extender.questions.node_pods import NodePod, pods_of
+from extender.questions.reading import question_of
 from extender.questions.resize_check import resized
+from extender.questions.snapshot import Snapshot
+from extender.questions.words import plural
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import format_milli
-from extender.wire.advice_replies import RightsizeSuggestion
+from extender.wire.advice_replies import RightsizeReply, RightsizeSuggestion
+from extender.wire.questions import RightsizeRequest
+from extender.wire.replies import ReplyBody
 from extender.wire.workloads import PodWorkload
 
 MAX_REDUCTION: Final = 0.2
@@ -156,3 +164,29 @@ def _cpu_boundaries(kubelet: Kubelet, cpus: int) -> Iterator[tuple[int, str]]:
 
 def _part(count: int) -> str:
     return {1: "all of", 2: "half of"}.get(count, f"1/{count} of")
+
+
+def rightsize_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
+    """Progress, then one `RightsizeReply`."""
+    question = question_of(asked, RightsizeRequest)
+    subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
+    notes = [*left_out, *blind_spots(subjects)]
+    search = Rightsize(subjects, judge)
+    found: list[Rightsizing] = []
+    done = 0
+    for done, suggestions in enumerate(search.run(), start=1):
+        found += suggestions
+        yield from progress(done, search.shapes)
+        if asked.spent() > MAX_SHARE:
+            break
+    if done < search.shapes:
+        notes.append(f"the time was over after {done} of {plural(search.shapes, 'shape')} of pods; {OUT_OF_TIME}")
+    if search.shapes == MAX_SHAPES:
+        notes.append(f"only the {MAX_SHAPES} shapes with the most pods were examined")
+    found.sort(key=attrgetter("gain"), reverse=True)
+    yield RightsizeReply(
+        suggestions=[each.suggestion for each in found[: question.limit]],
+        shapes=search.shapes,
+        found=len(found),
+        notes=notes,
+    )

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from extender.answers.question import BusyError
+from extender.questions.asked import BusyError
 
 RETRY_SECONDS: Final = 5
 

@@ -13,8 +13,11 @@ from typing import Final
 
 import orjson
 
-from extender.answers.answering import answer
-from extender.answers.question import (
+from extender.cluster.node import NodeRecord, UnknownNodeError
+from extender.observability.logs import REQUEST_ID
+from extender.observability.metrics import Metrics
+from extender.questions.answering import answer
+from extender.questions.asked import (
     EVICTING,
     Asked,
     DefectError,
@@ -24,12 +27,9 @@ from extender.answers.question import (
     QuestionTimeoutError,
     WorkerDiedError,
 )
-from extender.answers.snapshot import Snapshot
-from extender.cluster.node import NodeRecord, UnknownNodeError
-from extender.observability.logs import REQUEST_ID
-from extender.observability.metrics import Metrics
 from extender.questions.dra import ClaimForecast
 from extender.questions.node_context import LookUp
+from extender.questions.snapshot import Snapshot
 from extender.replay.alignment_demand import Demand
 from extender.scheduling.judge import Judge
 from extender.scheduling.victims import DisruptionBudget

@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from extender.answers.question import WorkerDiedError
-from extender.answers.snapshot import SnapshotSender
 from extender.cluster.node import NodeRecord
+from extender.questions.asked import WorkerDiedError
 from extender.questions.node_context import LookUp
+from extender.questions.snapshot import SnapshotSender
 from extender.workers.frames import Control, QuestionStart, WorkerSettings, frame
 
 T = TypeVar("T")

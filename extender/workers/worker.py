@@ -30,11 +30,11 @@ from typing import Final, NoReturn
 
 import orjson
 
-from extender.answers.answering import answer
-from extender.answers.question import Asked
-from extender.answers.snapshot import Snapshot
 from extender.cluster.node import UnknownNodeError
 from extender.observability.logs import REQUEST_ID, set_up_logging
+from extender.questions.answering import answer
+from extender.questions.asked import Asked
+from extender.questions.snapshot import Snapshot
 from extender.scheduling.judge import BoundedJudge, Judge
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.wire.errors import WireError

@@ -8,15 +8,15 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
-from extender.answers.answering import answer
-from extender.answers.question import Asked, QuestionKind
-from extender.answers.snapshot import Snapshot
 from extender.api.service import Service
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
 from extender.features.preemption.running import WatchedPods
 from extender.kube.changes import Batch, Seen
 from extender.kube.nodes import WatchedSurroundings
+from extender.questions.answering import answer
+from extender.questions.asked import Asked, QuestionKind
+from extender.questions.snapshot import Snapshot
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import UncertaintyPolicy

@@ -13,10 +13,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from extender.answers.capacity import counted
-from extender.answers.question import Asked, QuestionKind
 from extender.cluster.node_class import ClassTable
-from extender.questions.capacity import Capacity
+from extender.questions.asked import Asked, QuestionKind
+from extender.questions.capacity import Capacity, counted
 from extender.questions.node_context import NodeContext, Subject
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import GPU
@@ -78,7 +77,7 @@ def _measure(subjects: Sequence[Subject], pods: Sequence[object]) -> tuple[float
     ]
     seconds = time.process_time() - started
     assert reply
-    copies = sum(room.copies for room in capacity.rooms(subjects))
+    copies = sum(capacity.of(subject).copies for subject in subjects)
     return seconds, copies, capacity.replays
 
 

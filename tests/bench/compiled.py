@@ -127,7 +127,7 @@ def _questions() -> Iterator[tuple[str, float]]:
     for cpus in (4, 24):
         workload = workload_from_json(pod_of(cpus, "16Gi"))
         yield f"what-if, {cpus} CPUs", _shortest(lambda w=workload: what_if(w, subjects, judge)) / NODES  # type: ignore[misc]
-        spent = _shortest(lambda w=workload: Capacity([w], judge, 1000).rooms(subjects))  # type: ignore[misc]
+        spent = _shortest(lambda w=workload: list(map(Capacity([w], judge, 1000).of, subjects)))  # type: ignore[misc]
         yield f"capacity, {cpus} CPUs", spent / NODES
 
 

@@ -5,11 +5,11 @@ import sys
 import orjson
 from starlette.testclient import TestClient
 
-from extender.answers.answering import answer
-from extender.answers.question import Asked, QuestionKind
-from extender.answers.snapshot import Snapshot
 from extender.app import make_app, make_service
 from extender.config.settings import Settings
+from extender.questions.answering import answer
+from extender.questions.asked import Asked, QuestionKind
+from extender.questions.snapshot import Snapshot
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode, Workload
 from tests.reports import pod_of, report_of, sample

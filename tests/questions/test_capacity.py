@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from extender.kubelet.admission import admit, start_pod
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted, Certainty
-from extender.questions.capacity import Capacity, NodeRoom
+from extender.questions.capacity import Capacity
 from extender.questions.node_context import NodeContext, Subject, Taint
 from extender.questions.plan import PlacementPlan
-from extender.replay.alignment import Alignment
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judgement import PodShape
+from extender.wire.pod_replies import NodeCapacity
 from extender.wire.workloads import PodWorkload as Manifest
 from extender.wire.workloads import workload_from_json
 from tests.reports import pod_of, sample, with_init
 from tests.subjects import judge, subject_of
 
 
-def _rooms(pods: list[dict[str, Any]], *subjects: Subject, most: int = 1000) -> list[NodeRoom]:
-    return list(Capacity([workload_from_json(pod) for pod in pods], judge(), most).rooms(subjects))
+def _rooms(pods: list[dict[str, Any]], *subjects: Subject, most: int = 1000) -> list[NodeCapacity]:
+    return list(map(Capacity([workload_from_json(pod) for pod in pods], judge(), most).of, subjects))
 
 
 def _one_by_one(node: SampleNode, mix: list[Manifest]) -> int:
@@ -87,7 +87,7 @@ def test_what_has_no_room_in_the_same_place_is_named() -> None:
 
     (room,) = _rooms([pod_of(6, "16Gi")], replace(subject_of(sample(workloads=workloads)), around=NodeContext()))
 
-    assert "could have 6 CPUs on NUMA 0 and 16Gi of memory on NUMA 1, but not all of it" in room.limit.detail
+    assert "could have 6 CPUs on NUMA 0 and 16Gi of memory on NUMA 1, but not all of it" in room.limited_by.detail
 
 
 def test_equal_nodes_and_equal_states_are_replayed_once() -> None:
@@ -98,7 +98,7 @@ def test_equal_nodes_and_equal_states_are_replayed_once() -> None:
     subjects = [subject_of(node) for node in nodes]
     capacity = Capacity([workload_from_json(pod_of(2))], judge(), 1000)
 
-    rooms = list(capacity.rooms(subjects))
+    rooms = list(map(capacity.of, subjects))
 
     assert [room.copies for room in rooms] == [13, 13, 11]
     assert capacity.replays == 14  # the third node's states are among the first one's
@@ -110,10 +110,10 @@ def test_what_ends_it_is_told() -> None:
     (memory,) = _rooms([pod_of(1, "20Gi")], node)
     (enough,) = _rooms([pod_of(1)], node, most=5)
 
-    assert (cpu.copies, cpu.limit.by, cpu.limit.resource) == (2, "topology", "cpu")
-    assert "6 CPUs" in cpu.limit.detail
-    assert (memory.copies, memory.limit.resource) == (2, "memory")
-    assert (enough.copies, enough.limit.by) == (5, "max_copies")
+    assert (cpu.copies, cpu.limited_by.by, cpu.limited_by.resource) == (2, "topology", "cpu")
+    assert "6 CPUs" in cpu.limited_by.detail
+    assert (memory.copies, memory.limited_by.resource) == (2, "memory")
+    assert (enough.copies, enough.limited_by.by) == (5, "max_copies")
 
 
 def test_totals_selectors_and_taints_limit_as_well() -> None:
@@ -122,8 +122,11 @@ def test_totals_selectors_and_taints_limit_as_well() -> None:
     selecting = pod_of(2)
     selecting["spec"]["nodeSelector"] = {"a": "b"}
 
-    assert [(r.copies, r.limit.by) for r in _rooms([pod_of(2)], node, tainted)] == [(5, "scheduler"), (0, "scheduler")]
-    assert _rooms([selecting], replace(node, around=NodeContext(labels={})))[0].limit.why.endswith("node-selector")
+    assert [(r.copies, r.limited_by.by) for r in _rooms([pod_of(2)], node, tainted)] == [
+        (5, "scheduler"),
+        (0, "scheduler"),
+    ]
+    assert _rooms([selecting], replace(node, around=NodeContext(labels={})))[0].limited_by.why.endswith("node-selector")
     assert _rooms([pod_of(2, devices={"vendor.example/none": 1})], node)[0].copies == 0
 
 
@@ -132,7 +135,7 @@ def test_a_mix_is_taken_in_turn_and_totals_count_it_in_turn() -> None:
     mix = [workload_from_json(pod_of(8)), workload_from_json(pod_of(1))]
     capacity = Capacity(mix, judge(), 1000)
 
-    (room,) = capacity.rooms([subject_of(node, requested_milli={})])
+    room = capacity.of(subject_of(node, requested_milli={}))
 
     assert (room.copies, room.totals_known) == (6, True)  # 30 CPUs: 8 1 8 1 8 1, then 8 no more
     assert capacity.per_pod(room.copies) == [3, 3]
@@ -145,7 +148,7 @@ def test_nodes_that_are_not_known_take_none() -> None:
 
     (room,) = _rooms([pod_of(1)], unknown)
 
-    assert (room.copies, room.certainty, room.limit.by) == (0, Certainty.UNKNOWN, "unknown")
+    assert (room.copies, room.certainty, room.limited_by.by) == (0, Certainty.UNKNOWN, "unknown")
 
 
 def _place_naively(nodes: list[SampleNode], pods: list[Manifest]) -> list[str | None]:
@@ -230,11 +233,14 @@ def test_copies_are_counted_by_what_they_get() -> None:
     whole = _rooms([pod_of(10)], *subjects, most=5)
     first = _rooms([pod_of(7)], *subjects[:1], most=1)
 
-    assert [dict(room.alignments) for room in whole[:2]] == [{Alignment.ALIGNED: 2, Alignment.SPLIT: 1}] * 2
-    assert dict(whole[2].alignments) == {Alignment.NOT_MANAGED: 5}
-    assert dict(first[0].alignments) == {Alignment.ALIGNED: 1}
+    assert [(each.aligned, each.split, each.not_managed) for each in (*whole[:3], first[0])] == [
+        (2, 1, 0),
+        (2, 1, 0),
+        (0, 0, 5),
+        (1, 0, 0),
+    ]
     for room in (*whole, *first):
-        assert sum(room.alignments.values()) == room.copies
+        assert room.aligned + room.split + room.not_managed == room.copies
 
 
 @settings(max_examples=15, deadline=None)
@@ -245,7 +251,7 @@ def test_whole_groups_are_those_that_a_plan_places_and_no_more(
     subjects = [subject_of(_node(each, f"node-{i}")) for i, each in enumerate(held)]
     manifest = workload_from_json(pod_of(cpus))
     capacity = Capacity([manifest], judge(), 1000, size)
-    groups = capacity.groups([sum(room.copies for room in capacity.rooms(subjects))])
+    groups = capacity.groups([sum(capacity.of(subject).copies for subject in subjects)])
 
     def all_placed(count: int) -> bool:
         return all(placed.node for placed in PlacementPlan(subjects, judge()).run([(manifest, count * size)]))

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.answers.explanation import explanation_of
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted, Allocated, HintsOffered, Merged, Rejected
-from extender.questions.explain import MAX_HINTS, explain
+from extender.questions.explain import MAX_HINTS, explain, explanation_of
 from extender.questions.free_room import numa_room
 from extender.questions.suggestions import MAX_REPLAYS
 from extender.questions.what_if import what_if

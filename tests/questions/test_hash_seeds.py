@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from extender.answers.answering import TABLE
+from extender.questions.answering import TABLE
 
 ADVICE = [kind for kind, route in TABLE.items() if route.tag == "advice"]
 HASH_SEEDS = ("1", "4")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from extender.answers.make_room import script_of
 from extender.questions.evictions import Move
+from extender.questions.make_room import script_of
 from extender.questions.node_pods import pods_of
 from extender.samples.nodes import Workload
 from tests.reports import sample

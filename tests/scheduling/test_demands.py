@@ -149,12 +149,12 @@ def test_what_if_capacity_and_suggestions_know_the_demand() -> None:
     subjects = [Subject(name=n.name, node_class=_class(n), states=(n.state,)) for n in (BEST_EFFORT, FREE)]
 
     split, free = what_if(workload, subjects, judge)
-    rooms = list(Capacity([workload], judge, 10).rooms(subjects))
+    rooms = list(map(Capacity([workload], judge, 10).of, subjects))
     story = explain(BEST_EFFORT.kubelet, BEST_EFFORT.state, workload.pod)
 
     assert (split.outcome, free.outcome) == ("topology", "fits")
     assert split.reason == "The pod demands one NUMA node, and container app would be split on NUMA 0-1."
     assert [room.copies for room in rooms] == [0, 3]
-    assert rooms[0].limit.why == RefusalReason.DEMAND_NUMA_NODE.text
+    assert rooms[0].limited_by.why == RefusalReason.DEMAND_NUMA_NODE.text
     assert story.first_fault == split.reason
     assert story.nearest.suggestions[0].change == "6 CPUs instead of 8 in container app"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.answers.question import BusyError
+from extender.questions.asked import BusyError
 from extender.workers.places import WorkerSlots
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from extender.answers.snapshot import Snapshot, SnapshotSender
 from extender.cluster.events import PodForgotten
 from extender.cluster.node import UnknownNodeError
 from extender.cluster.store import NodeStore
 from extender.intake import observation_of
 from extender.questions.node_context import NOTHING_KNOWN, NodeContext, Subject
+from extender.questions.snapshot import Snapshot, SnapshotSender
 from extender.samples.machines import GPU
 from extender.samples.nodes import Workload
 from extender.wire.pods import pod_from_json

@@ -8,9 +8,9 @@ import signal
 import orjson
 from starlette.testclient import TestClient
 
-from extender.answers.question import Asked, QuestionKind
 from extender.app import make_app, make_questions, make_service
 from extender.config.settings import Settings
+from extender.questions.asked import Asked, QuestionKind
 from extender.samples.nodes import Workload
 from tests.reports import pod_of, report_of, sample
 

@@ -10,10 +10,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from extender.answers.question import QuestionError
 from extender.api.http.bodies import BodyTooLargeError, EncodingError
 from extender.api.http.replies import described, schema_of
 from extender.cluster.node import ClusterFullError, OutdatedError, UnknownNodeError
+from extender.questions.asked import QuestionError
 from extender.wire.documents import NotYAMLError
 from extender.wire.errors import NotJSONError, WireError, shown
 from extender.wire.replies import ReplyBody, about

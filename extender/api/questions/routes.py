@@ -18,10 +18,10 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from extender.answers.question import Asked, QuestionError, Questions
 from extender.api.http.problems import StreamProblem, question_problem
 from extender.api.http.replies import JSON
 from extender.identity import Means, Principal
+from extender.questions.asked import Asked, QuestionError, Questions
 
 NodeQuery = Annotated[
     list[str] | None, Query(max_length=1000, description="If the body is a bare manifest: only these live nodes.")

@@ -8,14 +8,14 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct
 
-from extender.answers.answering import TABLE, AskedRoute
-from extender.answers.question import Asked, QuestionKind, Questions
 from extender.api.http.bodies import read_body
 from extender.api.http.problems import StreamProblem, documented, replies_with
 from extender.api.http.replies import described, json_body, json_reply, schema_of
 from extender.api.questions.machines import MachineIndex, machine_index
 from extender.api.questions.routes import NDJSON, PROBLEMS, NodeQuery, answered
 from extender.api.service import Service
+from extender.questions.answering import TABLE, AskedRoute
+from extender.questions.asked import Asked, QuestionKind, Questions
 from extender.wire.pod_replies import PlanEnd, PlannedPod
 from extender.wire.questions import MAX_COPIES
 

@@ -8,13 +8,13 @@ from typing import Annotated, Final
 import msgspec
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 
-from extender.answers.question import Asked, PastCall, QuestionKind, Questions
 from extender.api.http.problems import replies_with
 from extender.api.http.replies import JSON, json_reply
 from extender.api.questions.routes import PROBLEMS, whole_answer
 from extender.api.records import models
 from extender.api.service import Service
 from extender.kubelet.verdict import Certainty
+from extender.questions.asked import Asked, PastCall, QuestionKind, Questions
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.decisions import Call, certainties
 from extender.scheduling.records.demand_results import DemandResult

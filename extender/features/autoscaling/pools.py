@@ -193,6 +193,6 @@ def rooms_in(
     for pool, alike in models.items():
         if pool.instance_type:  # the new node is required to have the labels that the pod requires
             alike = [model for model in alike if model.has_labels_for(workload.rules)] or alike  # noqa: PLW2901
-        rooms = capacity.rooms([model.empty() for model in alike])
-        found[pool] = min(Room(room.copies, room.limit.why) for room in rooms)
+        nodes = [capacity.of(model.empty()) for model in alike]
+        found[pool] = min(Room(node.copies, node.limited_by.why) for node in nodes)
     return found

@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from extender.answers.notes import device_note
 from extender.cluster.node_class import NodeClass
 from extender.cluster.sudden_exit import MAX_EXITS
 from extender.features.claims.call_forecast import CallForecast, NodeJudge, SearchLimits
@@ -16,6 +15,7 @@ from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted
 from extender.questions.claim_alignment import claimed_of, used_by
 from extender.questions.node_context import DynamicDevice
+from extender.questions.notes import device_note
 from extender.replay.alignment import alignment_of_outcomes
 from extender.replay.alignment_demand import Demand
 from extender.replay.demands import broken_by_outcome, is_always_met

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 from itertools import chain, islice
 from typing import Annotated
 
-from extender.answers.words import plural
 from extender.cluster.node import NodeRecord
 from extender.features.groups.groups import Groups
 from extender.features.groups.record import GroupRecord, GroupState
 from extender.kubelet.sets import iter_bits
+from extender.questions.words import plural
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.shared import KnownCluster
 from extender.scheduling.victims import numa_nodes_of

@@ -27,7 +27,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from extender.answers.question import QuestionError
 from extender.bounded import BoundedMap
 from extender.cluster.node import UnknownNodeError
 from extender.features.kueue.held import HeldPlaces
@@ -48,6 +47,7 @@ from extender.kube.client import JSON
 from extender.kube.errors import KubeError, NoReplyError
 from extender.kube.objects import integer, items, mapping, text
 from extender.observability.logs import FewWarnings
+from extender.questions.asked import QuestionError
 from extender.runtime.connection import LeaderTask
 from extender.wire.errors import WireError
 

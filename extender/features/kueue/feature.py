@@ -7,7 +7,6 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Response
 
-from extender.answers.question import Questions
 from extender.api.http.parameters import known_parameters
 from extender.api.http.problems import replies_with
 from extender.api.http.replies import json_reply
@@ -17,6 +16,7 @@ from extender.features.kueue.held import HeldPlaces, owner_of_record
 from extender.features.kueue.objects import ACCOUNT, CHECKS, FLAVORS, WORKLOADS
 from extender.features.kueue.places import Planner
 from extender.features.profiles import read_profiles
+from extender.questions.asked import Questions
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.replies import ReplyBody, about
 

@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 import orjson
 
-from extender.answers.question import Asked, QuestionKind, Questions
 from extender.api.service import Service
 from extender.cluster.pods import KnownPod
 from extender.features.kueue.held import HeldPlaces, WorkloadPlace
@@ -27,6 +26,7 @@ from extender.kube.changes import Batch, Gone
 from extender.kube.client import JSON
 from extender.kube.nodes import NodeObject
 from extender.kubelet.verdict import Certainty
+from extender.questions.asked import Asked, QuestionKind, Questions
 from extender.questions.node_context import NOTHING_KNOWN, empty_node
 from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests

@@ -22,7 +22,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from extender.answers.words import plural
 from extender.bounded import BoundedMap
 from extender.cluster.node_class import NodeClass
 from extender.kube.errors import KubeError
@@ -31,6 +30,7 @@ from extender.kube.pod_objects import write_event
 from extender.kubelet.verdict import Certainty
 from extender.questions.free_room import free_cpus
 from extender.questions.suggestions import nearest
+from extender.questions.words import plural
 from extender.replay.pod import Pod
 from extender.runtime.connection import ApiConnection, ConnectedFeature, LeaderTask
 from extender.scheduling.judgement import Judgement

@@ -26,7 +26,6 @@ from uuid import uuid4
 
 import msgspec
 
-from extender.answers.question import QuestionError
 from extender.bounded import BoundedMap
 from extender.features.room.cluster import ACCOUNT, Cluster, PodGoneError
 from extender.features.room.objector import RoomObjector
@@ -37,6 +36,7 @@ from extender.kube.errors import ApiError, KubeError
 from extender.kube.objects import Json, name_of
 from extender.kube.pod_objects import controller_of, is_waiting, node_of
 from extender.kubelet.verdict import Certainty
+from extender.questions.asked import QuestionError
 from extender.questions.shapes import DeclaredShape
 from extender.runtime.connection import LeaderTask
 from extender.wire.advice_replies import EvictedPod

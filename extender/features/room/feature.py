@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Response
 
-from extender.answers.question import Questions
 from extender.api.http.parameters import known_parameters
 from extender.api.http.problems import replies_with
 from extender.api.http.replies import json_reply
@@ -21,6 +20,7 @@ from extender.kube.changes import Batch, Gone
 from extender.kube.objects import mapping, strings, text
 from extender.kube.shapes import passed_to, shapes_in
 from extender.kube.source import Source
+from extender.questions.asked import Questions
 from extender.questions.shapes import DeclaredShapes
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.wire.replies import ReplyBody, about

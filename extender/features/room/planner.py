@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import orjson
 
-from extender.answers.question import Asked, QuestionKind, Questions
 from extender.kube.objects import Json
+from extender.questions.asked import Asked, QuestionKind, Questions
 from extender.questions.shapes import DeclaredShape
 from extender.wire.advice_replies import DefragmentReply, EvictedPod, MakeRoomReply
 from extender.wire.pod_replies import CapacityReply

@@ -18,9 +18,9 @@ from typing import Final
 import msgspec
 import orjson
 
-from extender.answers.question import Asked, QuestionError, QuestionKind, Questions
 from extender.api.nodes.map import POOL_LABELS
 from extender.api.service import Service
+from extender.questions.asked import Asked, QuestionError, QuestionKind, Questions
 from extender.questions.shapes import DeclaredShape, DeclaredShapes
 from extender.wire.errors import WireError
 from extender.wire.pod_replies import CapacityReply

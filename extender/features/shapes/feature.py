@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Response
 
-from extender.answers.question import Questions
 from extender.api.http.parameters import known_parameters
 from extender.api.http.problems import replies_with
 from extender.api.http.replies import json_reply
@@ -14,6 +13,7 @@ from extender.api.service import Service
 from extender.features.shapes.counts import STEP_SECONDS, CountedShape, ShapeCounts
 from extender.features.shapes.objector import ShapeObjector
 from extender.kube.shapes import passed_to, shapes_in
+from extender.questions.asked import Questions
 from extender.runtime.connection import ApiConnection, ConnectedFeature
 from extender.scheduling.node_totals import format_milli
 from extender.wire.replies import ReplyBody, about

@@ -27,7 +27,6 @@ from extender.questions.capacity import Capacity
 from extender.questions.node_context import Subject, subject_of
 from extender.questions.node_pods import NodePod, place_of, with_pod
 from extender.questions.shapes import DeclaredShape
-from extender.replay.alignment import Alignment
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound, PodBound
 from extender.scheduling.cache import NodeAnswers
@@ -205,8 +204,7 @@ class _ShapeRoom:
 
     def copies(self, subject: Subject) -> int:
         """Aligned copies on the node now."""
-        (room,) = self._capacity.rooms([subject])
-        return room.alignments.get(Alignment.ALIGNED, 0)
+        return self._capacity.aligned(subject)
 
     def lost(self, subject: Subject) -> int:
         """How many of them the pod takes. All, if it is not certain where it would be placed."""

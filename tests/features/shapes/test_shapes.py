@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 import pytest
 from starlette.testclient import TestClient
 
-from extender.answers.question import Asked, BusyError
 from extender.app import make_app, make_questions
 from extender.config.settings import Settings
 from extender.features.shapes.feature import ShapesFeature
+from extender.questions.asked import Asked, BusyError
 from extender.questions.shapes import read_shapes
 from extender.scheduling.binder import BindFailure, NotBound, PodBound
 from extender.scheduling.reasons import RefusalReason

@@ -6,19 +6,19 @@ from typing import Final
 
 import yaml
 
-from extender.answers.capacity import entries_of
-from extender.answers.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
-from extender.answers.question import Asked
-from extender.answers.reading import question_of
-from extender.answers.snapshot import Snapshot
-from extender.answers.words import plural
 from extender.kubelet.config import KubeletConfig
 from extender.kubelet.sets import format_list
+from extender.questions.asked import Asked
+from extender.questions.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.questions.hypothetical import attributes_of
 from extender.questions.node_pods import pods_of
+from extender.questions.plan import entries_of
+from extender.questions.reading import question_of
 from extender.questions.restart_check import restart_check
+from extender.questions.snapshot import Snapshot
 from extender.questions.tune import Tune
 from extender.questions.tune_front import Change, Measures, Tuned
+from extender.questions.words import plural
 from extender.replay.alignment import Alignment
 from extender.scheduling.judge import Judge
 from extender.wire.advice_replies import KubeletPatch, TunedConfiguration, TuneReply, TuneRestart

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from extender.answers.words import plural
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind, PodRequest, QOSClass
 from extender.kubelet.resolve import resolve
@@ -18,6 +17,7 @@ from extender.kubelet.sets import format_list
 from extender.questions.claim_alignment import ClaimAlignment, used_by
 from extender.questions.node_context import CPU_DRIVER, DynamicDevice, Subject
 from extender.questions.scheduler_checks import check_node
+from extender.questions.words import plural
 from extender.replay.alignment import PodAlignment
 from extender.replay.alignment_demand import AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.counts import NEWEST_RULES

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from extender.answers.question import Asked
-from extender.answers.snapshot import Snapshot
 from extender.cluster.pods import with_default
+from extender.questions.asked import Asked
 from extender.questions.hypothetical import build
 from extender.questions.node_context import Subject
+from extender.questions.snapshot import Snapshot
 from extender.wire.documents import read_documents
 from extender.wire.parsing import converted
 from extender.wire.questions import HypotheticalNode, Manifest, Question

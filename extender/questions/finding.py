@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from extender.answers.snapshot import Snapshot
-from extender.answers.words import plural
 from extender.kubelet.verdict import Provider
 from extender.questions.evictions import Evictions
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import NodePod, pods_of
+from extender.questions.snapshot import Snapshot
+from extender.questions.words import plural
 from extender.wire.errors import WireError, shown
 from extender.wire.replies import ReplyBody
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from extender.answers.notes import pod_notes
 from extender.kubelet.resolve import resolve
+from extender.questions.notes import pod_notes
 from extender.replay.counts import NEWEST_RULES
 from extender.scheduling.node_totals import format_milli, pod_requests
 from extender.wire.pod_replies import PodContainer, PodSummary

@@ -7,19 +7,20 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from extender.answers.capacity import capacity_documents, plan_documents
-from extender.answers.defragment import defragment_documents
-from extender.answers.finding import ProgressLine
-from extender.answers.make_room import make_room_documents
-from extender.answers.question import Asked, PastCall, QuestionKind
-from extender.answers.resize_check import resize_check_documents
-from extender.answers.restart_check import restart_check_documents
-from extender.answers.rightsize import rightsize_documents
-from extender.answers.snapshot import Snapshot
-from extender.answers.tune import tune_documents
-from extender.answers.what_if import what_if_documents
 from extender.kubelet.admission import admit
 from extender.kubelet.resolve import resolve
+from extender.questions.asked import Asked, PastCall, QuestionKind
+from extender.questions.capacity import capacity_documents
+from extender.questions.defragment import defragment_documents
+from extender.questions.finding import ProgressLine
+from extender.questions.make_room import make_room_documents
+from extender.questions.plan import plan_documents
+from extender.questions.resize_check import resize_check_documents
+from extender.questions.restart_check import restart_check_documents
+from extender.questions.rightsize import rightsize_documents
+from extender.questions.snapshot import Snapshot
+from extender.questions.tune_reply import tune_documents
+from extender.questions.what_if import what_if_documents
 from extender.replay.alignment import alignment_of_outcomes
 from extender.scheduling.judge import Judge
 from extender.scheduling.judgement import SHAPE_UID
