@@ -8,7 +8,7 @@ Rules of this file
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from extender.kubelet.admission import Outcome, admit, is_given_up
@@ -29,11 +29,10 @@ from extender.kubelet.verdict import (
     RecordingTrace,
     Rejected,
     TraceEvent,
-    Verdict,
 )
 from extender.nri.comparison import PoolComparison, compare_pools
 from extender.questions.free_room import numa_room
-from extender.questions.suggestions import Nearest, nearest
+from extender.questions.suggestions import nearest
 from extender.replay.alignment_demand import AlignmentDemand, ContainerDemand, Demand, MemoryDemand
 from extender.replay.creation import grants_of, policy_of, with_devices
 from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_always_met
@@ -48,44 +47,65 @@ MAX_HINTS: Final = 32
 MAX_CONTAINERS: Final = 16
 """For how many containers of a pod pools are compared."""
 MAX_POOLS: Final = 64
-_NOTHING_NEAR: Final = Nearest((), 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionStory:
-    """One admission, step by step; `events` are in the kubelet's order.
+def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> Explanation:
+    """Explain the admission of *pod* as a new pod. *search*: also find the nearest requests that would be admitted.
 
-    `first_fault` None: the pod is admitted as it demands. `pools`: how the NRI topology-aware policy compares its pools
-    for each container.
+    `first_fault` None: the pod is admitted as it demands.
     """
-
-    verdict: Verdict
-    events: tuple[TraceEvent, ...]
-    events_left_out: int
-    first_fault: str | None
-    nearest: Nearest
-    pools: tuple[PoolComparison, ...] = ()
-
-
-def explain(kubelet: Kubelet, state: ManagerState, pod: Pod, *, search: bool = True) -> AdmissionStory:
-    """Explain the admission of *pod* as a new pod. *search*: also find the nearest requests that would be admitted."""
     trace = RecordingTrace()
     pod = replace(pod, uid=SHAPE_UID)
     request = resolve(pod, kubelet.rules)
     outcome = admit(kubelet, state, request, trace, verdict_only=not pod.demand.is_required)
-    verdict, events = outcome.verdict, tuple(trace.events)
-    if isinstance(verdict, Rejected):
-        fault = first_fault(kubelet, state, request, verdict, events)
+    if isinstance(outcome.verdict, Rejected):
+        fault = first_fault(kubelet, state, request, outcome.verdict, trace.events)
     else:
         fault = demand_fault(pod.demand, kubelet, request, (outcome, *outcome.alternatives))
-    return AdmissionStory(
-        verdict=verdict,
-        events=events[:MAX_STEPS],
-        events_left_out=max(0, len(events) - MAX_STEPS),
+    near, replays = nearest(kubelet, state, pod) if fault and search and not pod.demand.fault else ([], 0)
+    return Explanation(
         first_fault=fault or None,
-        nearest=nearest(kubelet, state, pod) if fault and search and not pod.demand.fault else _NOTHING_NEAR,
-        pools=_pools(kubelet, outcome, request),
+        steps=[*map(_step, trace.events[:MAX_STEPS]), *map(_pools_step, _pools(kubelet, outcome, request))],
+        steps_left_out=max(0, len(trace.events) - MAX_STEPS),
+        nearest=near,
+        replays=replays,
     )
+
+
+def _step(event: TraceEvent) -> HintsStep | MergeStep | AllocationStep:
+    if isinstance(event, HintsOffered):
+        return _offer(event)
+    if isinstance(event, Merged):
+        return MergeStep.filled(event, affinity=None if event.affinity is None else list(iter_bits(event.affinity)))
+    return AllocationStep.filled(event, provider=Provider(event.provider))
+
+
+def _offer(event: HintsOffered) -> HintsStep:
+    hints = event.hints or ()
+    return HintsStep.filled(
+        event,
+        provider=Provider(event.provider),
+        wanted=shown_amount(event.wanted) or 0,
+        opinion="none" if event.hints is None else "hints" if hints else "impossible",
+        hints=[Hint(numa=list(iter_bits(each.mask)), preferred=each.preferred) for each in hints[:MAX_HINTS]],
+        hints_left_out=max(0, len(hints) - MAX_HINTS),
+        preferred_count=sum(each.preferred for each in hints),
+    )
+
+
+def _pools_step(comparison: PoolComparison) -> PoolsStep:
+    pools = [
+        ComparedPool.filled(
+            row,
+            shared_left_millicpu=row.shared_left,
+            memory_numa=None if row.memory_nodes is None else list(iter_bits(row.memory_nodes)),
+            hint_score=None if row.hint_score is None else round(row.hint_score, 3),
+            containers=row.colocated,
+            why_not=row.lost_by.sentence,
+        )
+        for row in comparison.pools[:MAX_POOLS]
+    ]
+    return PoolsStep.filled(comparison, pools=pools, pools_left_out=max(0, len(comparison.pools) - MAX_POOLS))
 
 
 def _pools(kubelet: Kubelet, outcome: Outcome, request: PodRequest) -> tuple[PoolComparison, ...]:
@@ -272,50 +292,3 @@ def _wanted(demand: ContainerDemand) -> str:
     if demand.alignment is AlignmentDemand.SINGLE_NUMA_NODE:
         return "one NUMA node"
     return "one socket"
-
-
-def explanation_of(story: AdmissionStory) -> Explanation:
-    """The explanation of one node's answer."""
-    return Explanation.filled(
-        story,
-        steps=[*map(_step, story.events), *map(_pools_step, story.pools)],
-        steps_left_out=story.events_left_out,
-        nearest=list(story.nearest.suggestions),
-        replays=story.nearest.replays,
-    )
-
-
-def _step(event: TraceEvent) -> HintsStep | MergeStep | AllocationStep:
-    if isinstance(event, HintsOffered):
-        return _offer(event)
-    if isinstance(event, Merged):
-        return MergeStep.filled(event, affinity=None if event.affinity is None else list(iter_bits(event.affinity)))
-    return AllocationStep.filled(event, provider=Provider(event.provider))
-
-
-def _offer(event: HintsOffered) -> HintsStep:
-    hints = event.hints or ()
-    return HintsStep.filled(
-        event,
-        provider=Provider(event.provider),
-        wanted=shown_amount(event.wanted) or 0,
-        opinion="none" if event.hints is None else "hints" if hints else "impossible",
-        hints=[Hint(numa=list(iter_bits(each.mask)), preferred=each.preferred) for each in hints[:MAX_HINTS]],
-        hints_left_out=max(0, len(hints) - MAX_HINTS),
-        preferred_count=sum(each.preferred for each in hints),
-    )
-
-
-def _pools_step(comparison: PoolComparison) -> PoolsStep:
-    pools = [
-        ComparedPool.filled(
-            row,
-            shared_left_millicpu=row.shared_left,
-            memory_numa=None if row.memory_nodes is None else list(iter_bits(row.memory_nodes)),
-            hint_score=None if row.hint_score is None else round(row.hint_score, 3),
-            containers=row.colocated,
-            why_not=row.lost_by.sentence,
-        )
-        for row in comparison.pools[:MAX_POOLS]
-    ]
-    return PoolsStep.filled(comparison, pools=pools, pools_left_out=max(0, len(comparison.pools) - MAX_POOLS))

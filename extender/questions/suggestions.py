@@ -8,7 +8,7 @@ Rules of this file
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
@@ -39,14 +39,6 @@ _SUMS_OF_NODES_UP_TO: Final = 8
 _UNITS: Final = {"cpu": " CPUs", "memory": " of memory"}
 
 
-@dataclass(frozen=True, slots=True)
-class Nearest:
-    """The suggestions found, and how many admissions were replayed for them."""
-
-    suggestions: tuple[NearestRequest, ...]
-    replays: int
-
-
 class _ReplayCounter:
     """Counts replays, and makes no more after the limit."""
 
@@ -69,8 +61,8 @@ class _ReplayCounter:
         return explained(verdict, alignment_of_outcomes(asked, outcomes))
 
 
-def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:
-    """What to request instead of *pod*, which the kubelet refuses in *state*."""
+def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> tuple[list[NearestRequest], int]:
+    """What to request instead of *pod*, which the kubelet refuses in *state*, and how many admissions were replayed."""
     search = _ReplayCounter(kubelet, state)
     room = numa_room(kubelet, state)
     found: list[NearestRequest] = []
@@ -82,7 +74,7 @@ def nearest(kubelet: Kubelet, state: ManagerState, pod: Pod) -> Nearest:
         for container in pod.containers:
             found += _smaller(search, pod, container, room.values())
     found += _settings(search, pod)
-    return Nearest(tuple(found), search.replays)
+    return found, search.replays
 
 
 def _cpus(search: _ReplayCounter, pod: Pod, container: Container, rooms: Iterable[int]) -> Iterator[NearestRequest]:

@@ -30,7 +30,7 @@ from extender.questions.claim_alignment import (
     ranked_by_claims,
 )
 from extender.questions.dra import judged_with_devices, with_devices
-from extender.questions.explain import AdmissionStory, demand_fault, explain, explanation_of, first_fault
+from extender.questions.explain import demand_fault, explain, first_fault
 from extender.questions.node_context import Subject
 from extender.questions.notes import claim_notes, node_notes
 from extender.questions.pod_summary import pod_summary
@@ -51,6 +51,8 @@ from extender.wire.questions import Manifest, WhatIfRequest
 from extender.wire.replies import ReplyBody
 from extender.wire.workloads import PodWorkload
 
+MAX_EXPLAINED: Final = 24
+"""How many nodes one reply explains. Each of them costs up to 160 replays."""
 _POLICY_UNKNOWN: Final = (
     "The kubelet admits the pod. Whether the NRI policy of the node then creates its containers is not known."
 )
@@ -202,17 +204,13 @@ def _replay(shape: PodShape, subject: Subject) -> _Replayed:
     return _Replayed(verdict, alignment_of_outcomes(kubelet, outcomes), fault, places)
 
 
-MAX_EXPLAINED: Final = 24
-"""How many nodes one reply explains. Each of them costs up to 160 replays."""
-
-
 def what_if_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
     """One `WhatIfReply`."""
     question, paths = pods_question_of(asked, WhatIfRequest, "pod", _only_one)
     workload = workload_of(asked, question.pod, *(paths or ["pod"]))
     subjects = subjects_asked(snapshot, question.nodes, question.hypothetical)
     answers = what_if(workload, with_devices(asked.forecast, workload.pod, subjects), judge)
-    stories: dict[str, AdmissionStory] = {}
+    stories: dict[str, pod_replies.Explanation] = {}
     left_out = 0
     if question.explain or asked.options.get("explain"):
         stories, left_out = _stories(workload.pod, answers)
@@ -259,9 +257,9 @@ def _summary(answers: Sequence[NodeWhatIf]) -> pod_replies.WhatIfSummary:
     )
 
 
-def _stories(pod: Pod, answers: Sequence[NodeWhatIf]) -> tuple[dict[str, AdmissionStory], int]:
+def _stories(pod: Pod, answers: Sequence[NodeWhatIf]) -> tuple[dict[str, pod_replies.Explanation], int]:
     """The explanations of the first nodes that differ from each other, by name, and how many nodes got none."""
-    stories: dict[str, AdmissionStory] = {}
+    stories: dict[str, pod_replies.Explanation] = {}
     told = set()
     for answer in answers:
         subject = answer.subject
@@ -274,7 +272,7 @@ def _stories(pod: Pod, answers: Sequence[NodeWhatIf]) -> tuple[dict[str, Admissi
     return stories, len(answers) - len(stories)
 
 
-def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | None) -> pod_replies.NodeAnswer:
+def _answer(workload: PodWorkload, answer: NodeWhatIf, story: pod_replies.Explanation | None) -> pod_replies.NodeAnswer:
     subject = answer.subject
     return pod_replies.NodeAnswer(
         **asdict(_common(answer)),
@@ -294,7 +292,7 @@ def _answer(workload: PodWorkload, answer: NodeWhatIf, story: AdmissionStory | N
         ],
         verdict=None if answer.verdict is None else verdicts.explained(answer.verdict, answer.admitted_as),
         scheduler=answer.scheduler,
-        explanation=None if story is None else explanation_of(story),
+        explanation=story,
     )
 
 

@@ -157,4 +157,4 @@ def test_what_if_capacity_and_suggestions_know_the_demand() -> None:
     assert [room.copies for room in rooms] == [0, 3]
     assert rooms[0].limited_by.why == RefusalReason.DEMAND_NUMA_NODE.text
     assert story.first_fault == split.reason
-    assert story.nearest.suggestions[0].change == "6 CPUs instead of 8 in container app"
+    assert story.nearest[0].change == "6 CPUs instead of 8 in container app"

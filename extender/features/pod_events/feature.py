@@ -184,7 +184,7 @@ def advice_on(name: str, node_class: NodeClass, pod: Pod) -> Advice:
     """The requests that fit on the node instead of *pod*, by replay."""
     assert node_class.kubelet is not None
     assert node_class.state is not None  # `roomiest` returns only classes with a state
-    found = nearest(node_class.kubelet, node_class.state, pod).suggestions
+    found, _ = nearest(node_class.kubelet, node_class.state, pod)
     return Advice(name, node_class, [each for each in found if each.container is not None])
 
 
