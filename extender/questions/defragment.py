@@ -9,7 +9,7 @@ Rules of this file
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from extender.kubelet.admission import is_indifferent
@@ -17,7 +17,7 @@ from extender.kubelet.pod import ContainerKind
 from extender.questions.asked import Asked
 from extender.questions.capacity import Capacity
 from extender.questions.dra import with_forecast
-from extender.questions.evictions import Eviction, Evictions
+from extender.questions.evictions import Eviction, Evictions, Move
 from extender.questions.finding import OUT_OF_TIME, blind_spots, limits_of, progress, subjects_of
 from extender.questions.free_room import numa_room
 from extender.questions.make_room import evicted, eviction_objects
@@ -49,19 +49,6 @@ MAX_SIZES: Final = 16
 it is searched by bisection."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePoint:
-    """The cluster after some moves. `eviction` None: before the first.
-
-    `largest_cpus`: the most CPUs that such a pod could request and still be aligned; 0: none.
-    """
-
-    moves: int
-    copies: int
-    largest_cpus: int
-    eviction: Eviction | None = None
-
-
 class Defragment:
     """The curve for one pod."""
 
@@ -85,11 +72,11 @@ class Defragment:
         self._steps: dict[str, tuple[float, Eviction]] = {}
         """The best known step of each node: gain for each move."""
 
-    def run(self) -> Iterator[CurvePoint | None]:
+    def run(self) -> Iterator[DefragmentPoint | None]:
         """The points of the curve, from the present on. None for each node that was searched before the first move."""
         moves = 0
         self._count_all()
-        yield self._point(moves, None)
+        yield self._point(moves, ())
         self.evictions.is_late = lambda: self._late(SEARCH_SHARE)
         # the most free CPUs on one NUMA node first: there the fewest pods have to leave
         for subject in sorted(self.evictions.subjects, key=_free_cpus, reverse=True):
@@ -116,7 +103,7 @@ class Defragment:
             for subject in self.evictions.subjects:
                 if subject.name in changed:
                     self._search(subject)
-            yield self._point(moves, eviction)
+            yield self._point(moves, eviction.moves)
 
     def _count_all(self) -> None:
         """Count the copies on each node. Nodes for which the time is over are left out of the question."""
@@ -164,14 +151,14 @@ class Defragment:
         self._steps[subject.name] = gained / len(found.moves), found
         return self._steps[subject.name]
 
-    def _point(self, moves: int, eviction: Eviction | None) -> CurvePoint:
+    def _point(self, moves: int, step: Sequence[Move]) -> DefragmentPoint:
         subjects = self.evictions.subjects
         copies, largest = sum(map(self._capacity.aligned, subjects)), 0
         for free, subject in sorted(((_free_cpus(s), s) for s in subjects), key=lambda pair: -pair[0]):
             if free <= largest or self._late(MOVES_SHARE):
                 break
             largest = max(largest, self._largest_cpus(subject, free))
-        return CurvePoint(moves=moves, copies=copies, largest_cpus=largest, eviction=eviction)
+        return DefragmentPoint(moves=moves, copies=copies, largest_cpus=largest, evictions=list(map(evicted, step)))
 
     def _largest_cpus(self, subject: Subject, free: int) -> int:
         """The most CPUs of an aligned pod on a node now. *free*: the free CPUs of the NUMA node that has most."""
@@ -227,20 +214,14 @@ def defragment_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iter
     notes = [*all_notes([workload], subjects, 0 if asked.forecast else None), *blind_spots(subjects)]
     search = Defragment(workload, evictions, judge, question.max_moves, asked.spent)
     of = len(evictions.subjects) + question.max_moves
-    points: list[CurvePoint] = []
+    points: list[DefragmentPoint] = []
     for done, point in enumerate(search.run(), start=1):
         points += [point] if point is not None else []
         yield from progress(min(done, of), of)
-    moves = [move for point in points if point.eviction is not None for move in point.eviction.moves]
     yield DefragmentReply(
         pod=pod_summary(workload),
-        curve=[
-            DefragmentPoint.filled(
-                point, evictions=[] if point.eviction is None else [evicted(move) for move in point.eviction.moves]
-            )
-            for point in points
-        ],
-        objects=eviction_objects(moves),
+        curve=points,
+        objects=eviction_objects([each for point in points for each in point.evictions]),
         complete=not list(_left_out(search)),
         notes=[*notes, *_left_out(search)],
     )

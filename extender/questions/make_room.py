@@ -252,13 +252,14 @@ def _best(plans: Iterable[OpenedPlace]) -> list[OpenedPlace]:
 
 def _plan(plan: OpenedPlace) -> RoomPlan:
     moves = () if plan.eviction is None else plan.eviction.moves
+    evictions = list(map(evicted, moves))
     return RoomPlan(
         node=plan.subject.name,
         numa=list(iter_bits(plan.alignment.numa)),
         containers=container_placements(whole_placements(plan.admitted), plan.alignment),
         cordon=_cordoned(plan.subject.name, moves),
-        evictions=[evicted(move) for move in moves],
-        objects=eviction_objects(moves),
+        evictions=evictions,
+        objects=eviction_objects(evictions),
         script=script_of(plan.subject.name, moves),
     )
 
@@ -276,15 +277,12 @@ def evicted(move: Move) -> EvictedPod:
     )
 
 
-def eviction_objects(moves: Sequence[Move]) -> str:
+def eviction_objects(evictions: Sequence[EvictedPod]) -> str:
     """Eviction objects as YAML, for a descheduler or the API."""
+    names = (each.pod.split("/", 1) for each in evictions)
     objects = [
-        {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"namespace": move.pod.workload.namespace, "name": move.pod.workload.name},
-        }
-        for move in moves
+        {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"namespace": namespace, "name": name}}
+        for namespace, name in names
     ]
     return yaml.safe_dump_all(objects, sort_keys=False) if objects else ""
 

@@ -54,7 +54,7 @@ def check(seed: int) -> tuple[int, list[str]]:
     points = [point for point in Defragment(workload, evictions, judge(), 4).run() if point is not None]
     before, (after, move) = copies(world, workload), best_move(world, subjects, workload)
     wrong = []
-    moved = Counter(move.pod.uid for point in points if point.eviction is not None for move in point.eviction.moves)
+    moved = Counter(each.pod for point in points for each in point.evictions)
     if moved.total() > len(moved):
         wrong.append(f"a pod that has moved is no more: {moved.most_common(1)}")
     if points[0].copies != before:

@@ -149,7 +149,7 @@ def _node(rng: Random, name: str) -> SampleNode:
         sizes = [rng.choice((1, 2, 3, 4, 5)) for _ in range(rng.randint(2, 4))]
         if sum(sizes) > CPUS:
             continue
-        work = [Workload(name=f"w{i}", resources={"cpu": size, "memory": "1Gi"}) for i, size in enumerate(sizes)]
+        work = [Workload(name=f"{name}-w{i}", resources={"cpu": n, "memory": "1Gi"}) for i, n in enumerate(sizes)]
         policy = rng.choice(("single-numa-node", "restricted", "best-effort"))
         try:
             return sample(name, hardware=SMALL, topologyManagerPolicy=policy, workloads=work)
