@@ -1,9 +1,10 @@
 """Resize-check: what the kubelet makes of an in-place resize, and where the pod would go if it were recreated."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
+from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind
 from extender.kubelet.resize import Resize, ResizeResult, resize
 from extender.kubelet.sets import format_list
@@ -36,21 +37,75 @@ from extender.wire.workloads import PodWorkload
 
 POLICY_REFUSES: Final = "the NRI policy refuses it"
 """The start of the reason if the kubelet would carry out a resize and the NRI policy would not."""
+MAX_ELSEWHERE: Final = 5
+"""How many other nodes are in one answer, the best first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResizeAnswer:
-    """`own_node`: the pod recreated with the new size on its node, without the old pod. `elsewhere`: other nodes."""
+def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
+    """One `ResizeCheckReply`."""
+    question = question_of(asked, ResizeCheckRequest)
+    texts = {"cpu": question.cpu, "memory": question.memory}
+    amounts = {name: parse_milli(text, name) for name, text in texts.items() if text is not None}
+    if not amounts:
+        raise WireError("cpu", "cpu, memory or both are expected")
+    for name, milli in amounts.items():
+        if not milli:
+            raise WireError(name, "a resize cannot remove a request")
+    subject, pod = find_pod(snapshot, question.pod, "pod")
+    before = pod.workload.pod
+    after = replace(pod.workload, pod=resized(before, question.container, amounts))
+    changed = [(old, new) for old, new in zip(before.containers, after.pod.containers, strict=True) if old is not new]
+    ((old, new),) = changed
+    others = [other for other in snapshot.subjects(None) if other.name != subject.name]
+    own, *answers = what_if(after, [without(subject, [pod], 1), *others], judge)
+    elsewhere = sorted((e for e in answers if e.outcome == "fits"), key=lambda e: -(e.score or 0))
+    kubelet, state = subject.kubelet, subject.states[0]
+    assert kubelet is not None  # as `find_pod` says
+    found, granted = _in_place(kubelet, subject, pod, after, new.name)
+    held = _cpus_of(state, pod.uid, new.name)
+    yield ResizeCheckReply.filled(
+        found,
+        pod=pod.name,
+        node=subject.name,
+        container=new.name,
+        before={name: format_milli(name, old.requests_milli.get(name, 0)) for name in amounts},
+        after={name: format_milli(name, amount) for name, amount in amounts.items()},
+        limits={name: format_milli(name, new.limits_milli[name]) for name in amounts if name in new.limits_milli},
+        exclusive_cpus=format_list(held),
+        shared_cpus=format_list(state.cpu.default if kubelet.cpu_static else 0),
+        recreated=_placement(own),
+        elsewhere=list(map(_placement, elsewhere[:MAX_ELSEWHERE])),
+        other_nodes=len(elsewhere),
+        notes=[
+            *all_notes([after], [subject, *others]),
+            *blind_spots([subject, *others], None),
+            *_notes(found, granted, subject, pod, held),
+        ],
+    )
 
-    resize: Resize
-    cpus_now: int
-    """Exclusive CPUs of the container, raw bits; 0: it runs in the shared pool."""
-    granted: Grant | None
-    """What the NRI policy grants the container after the resize; None: the policy refuses it, or does not run."""
-    shared_cpus: int
-    """The shared pool, raw bits; 0: the CPU manager has no pools."""
-    own_node: NodeWhatIf
-    elsewhere: Sequence[NodeWhatIf]
+
+def _placement(answer: NodeWhatIf) -> PodPlacement:
+    """One node's answer to a pod, without the reasons of kube-scheduler in detail."""
+    verdict, containers = answer.verdict, {}
+    if answer.outcome == "fits" and isinstance(verdict, Admitted):
+        containers = verdicts.container_placements(whole_placements(verdict), answer.admitted_as)
+    fields = verdicts.alignment_fields(answer.alignment)
+    return PodPlacement.filled(answer, node=answer.subject.name, **fields, containers=containers)
+
+
+def _notes(found: Resize, granted: Grant | None, subject: Subject, pod: NodePod, held: int) -> Iterator[str]:
+    """*granted*: see `_in_place`. *held*: the exclusive CPUs of the container, as bits."""
+    if pod.is_rebuilt:
+        yield "the pod is not watched: it is assumed to request what it holds"
+    if found.result == "fits" and Provider.RUNTIME in subject.node_class.hidden:
+        yield "only the kubelet's answer is known: the grants of the node's NRI policy are not known"
+    if found.reason.startswith(POLICY_REFUSES):
+        yield "the container would keep its CPUs, and the NRI policy would count them as free"
+    elif granted is not None and found.result == "fits":
+        cpus = format_list(granted.exclusive) or "none"
+        yield f"the NRI policy would give the container these CPUs for itself: {cpus}"
+    elif held and found.result == "fits":
+        yield "the container keeps its exclusive CPUs, whatever it requests after the resize"
 
 
 def resized(pod: Pod, container: str, amounts_milli: Mapping[str, int]) -> Pod:
@@ -80,28 +135,21 @@ def resized(pod: Pod, container: str, amounts_milli: Mapping[str, int]) -> Pod:
     return replace(pod, containers=tuple(new if c is old else c for c in pod.containers))
 
 
-def resize_check(
-    subject: Subject, pod: NodePod, after: PodWorkload, container: str, others: Sequence[Subject], judge: Judge
-) -> ResizeAnswer:
-    """The answer for *pod* of *subject*; *after*: the pod with the new amounts. *subject* has a kubelet and a state."""
-    kubelet, state = subject.kubelet, subject.states[0]
-    assert kubelet is not None
-    own, *elsewhere = what_if(after, [without(subject, [pod], 1), *others], judge)
-    found = resize(kubelet, state, pod.workload.pod, after.pod)
+def _in_place(
+    kubelet: Kubelet, subject: Subject, pod: NodePod, after: PodWorkload, container: str
+) -> tuple[Resize, Grant | None]:
+    """The result for *pod* of *subject*, and what the NRI policy then grants the container.
+
+    *after*: the pod with the new amounts. The grant is None if the policy refuses the resize, or does not run.
+    """
+    found = resize(kubelet, subject.states[0], pod.workload.pod, after.pod)
     if found.result in (ResizeResult.FITS, ResizeResult.DEFERRED):  # otherwise the totals do not matter
         found = _fit(subject, pod, after) or found
-    known = grants_of(state)
+    known = grants_of(subject.states[0])
     policy = None if known is None else _by_policy(known, pod, after, container)
     if policy is not None and policy.refusal is not None and found.result is ResizeResult.FITS:
         found = Resize(result=ResizeResult.DEFERRED, reason=f"{POLICY_REFUSES}: {policy.reason}")
-    return ResizeAnswer(
-        resize=found,
-        cpus_now=_cpus_of(state, pod.uid, container),
-        granted=None if policy is None else policy.grant,
-        shared_cpus=state.cpu.default if kubelet.cpu_static else 0,
-        own_node=own,
-        elsewhere=sorted((e for e in elsewhere if e.outcome == "fits"), key=lambda e: -(e.score or 0)),
-    )
+    return found, None if policy is None else policy.grant
 
 
 def _cpus_of(state: ManagerState, uid: str, container: str) -> int:
@@ -149,62 +197,3 @@ def _fit(subject: Subject, pod: NodePod, after: PodWorkload) -> Resize | None:
         text = f"{format_milli(name, amount)} {name} wanted, {format_milli(name, max(0, left))} left beside other pods"
         return Resize(result=ResizeResult.DEFERRED, reason=text)
     return None
-
-
-MAX_ELSEWHERE: Final = 5
-"""How many other nodes are in one answer, the best first."""
-
-
-def placement_of(answer: NodeWhatIf) -> PodPlacement:
-    """One node's answer to a pod, without the reasons of kube-scheduler in detail."""
-    verdict, containers = answer.verdict, {}
-    if answer.outcome == "fits" and isinstance(verdict, Admitted):
-        containers = verdicts.container_placements(whole_placements(verdict), answer.admitted_as)
-    fields = verdicts.alignment_fields(answer.alignment)
-    return PodPlacement.filled(answer, node=answer.subject.name, **fields, containers=containers)
-
-
-def resize_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
-    """One `ResizeCheckReply`."""
-    question = question_of(asked, ResizeCheckRequest)
-    texts = {"cpu": question.cpu, "memory": question.memory}
-    amounts = {name: parse_milli(text, name) for name, text in texts.items() if text is not None}
-    if not amounts:
-        raise WireError("cpu", "cpu, memory or both are expected")
-    for name, milli in amounts.items():
-        if not milli:
-            raise WireError(name, "a resize cannot remove a request")
-    subject, pod = find_pod(snapshot, question.pod, "pod")
-    before = pod.workload.pod
-    after = replace(pod.workload, pod=resized(before, question.container, amounts))
-    changed = [(old, new) for old, new in zip(before.containers, after.pod.containers, strict=True) if old is not new]
-    ((old, new),) = changed
-    others = [other for other in snapshot.subjects(None) if other.name != subject.name]
-    found = resize_check(subject, pod, after, new.name, others, judge)
-    notes = [*all_notes([after], [subject, *others]), *blind_spots([subject, *others], None)]
-    if pod.is_rebuilt:
-        notes.append("the pod is not watched: it is assumed to request what it holds")
-    if found.resize.result == "fits" and Provider.RUNTIME in subject.node_class.hidden:
-        notes.append("only the kubelet's answer is known: the grants of the node's NRI policy are not known")
-    if found.resize.reason.startswith(POLICY_REFUSES):
-        notes.append("the container would keep its CPUs, and the NRI policy would count them as free")
-    elif found.granted is not None and found.resize.result == "fits":
-        cpus = format_list(found.granted.exclusive) or "none"
-        notes.append(f"the NRI policy would give the container these CPUs for itself: {cpus}")
-    elif found.cpus_now and found.resize.result == "fits":
-        notes.append("the container keeps its exclusive CPUs, whatever it requests after the resize")
-    yield ResizeCheckReply.filled(
-        found.resize,
-        pod=pod.name,
-        node=subject.name,
-        container=new.name,
-        before={name: format_milli(name, old.requests_milli.get(name, 0)) for name in amounts},
-        after={name: format_milli(name, amount) for name, amount in amounts.items()},
-        limits={name: format_milli(name, new.limits_milli[name]) for name in amounts if name in new.limits_milli},
-        exclusive_cpus=format_list(found.cpus_now),
-        shared_cpus=format_list(found.shared_cpus),
-        recreated=placement_of(found.own_node),
-        elsewhere=[placement_of(each) for each in found.elsewhere[:MAX_ELSEWHERE]],
-        other_nodes=len(found.elsewhere),
-        notes=notes,
-    )
