@@ -19,7 +19,7 @@ from extender.questions.resize_check import resize_check_documents
 from extender.questions.restart_check import restart_check_documents
 from extender.questions.rightsize import rightsize_documents
 from extender.questions.snapshot import Snapshot
-from extender.questions.tune_reply import tune_documents
+from extender.questions.tune import tune_documents
 from extender.questions.what_if import what_if_documents
 from extender.replay.alignment import alignment_of_outcomes
 from extender.scheduling.judge import Judge

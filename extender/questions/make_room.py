@@ -52,6 +52,8 @@ from extender.wire.workloads import PodWorkload
 MAX_ALTERNATIVES: Final = 3
 MAX_TRIALS: Final = 20_000
 """How many sets of pods one question tries at most; each takes about 0.2 ms."""
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
+_FUNCTIONS: Final = files("extender.questions").joinpath("move.sh").read_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +165,6 @@ class MakeRoom:
             enough = (n for n, cpus in enumerate(accumulate(largest_first, initial=free)) if cpus >= need)
             fewest = min(fewest, max(1, next(enough, fewest)))
         return fewest, candidates
-
-
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}", re.ASCII)
 
 
 def make_room_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
@@ -290,9 +289,6 @@ def eviction_objects(evictions: Sequence[EvictedPod]) -> str:
 def _cordoned(node: str, moves: Sequence[Move]) -> list[str]:
     """The nodes to cordon before the first eviction: the target, and every node that loses a pod."""
     return list(dict.fromkeys([node, *(move.source for move in moves)])) if moves else []
-
-
-_FUNCTIONS: Final = files("extender.questions").joinpath("move.sh").read_text()
 
 
 def script_of(node: str, moves: Sequence[Move]) -> str:

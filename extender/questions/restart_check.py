@@ -53,6 +53,10 @@ MAX_ORDERS: Final = 8
 """How many orders of admission are tried where the order is not known."""
 MAX_STATES: Final = 16
 """In how many of its possible states a node is replayed."""
+MAX_PLANNED_NODES: Final = 32
+"""Limit on the nodes whose pods get other nodes proposed. Each search replays on all nodes."""
+CHECK_SHARE: Final = 0.6
+"""The share of the time after which no further node is checked. The rest is for the places of pods to drain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,12 +231,6 @@ def _together(results: Sequence[RestartedPod]) -> RestartedPod:
     if len(fails) < len(results):
         return replace(fails[0], result="may-fail")
     return fails[0]
-
-
-MAX_PLANNED_NODES: Final = 32
-"""Limit on the nodes whose pods get other nodes proposed. Each search replays on all nodes."""
-CHECK_SHARE: Final = 0.6
-"""The share of the time after which no further node is checked. The rest is for the places of pods to drain."""
 
 
 def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:

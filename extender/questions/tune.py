@@ -16,27 +16,36 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import chain, combinations, product, zip_longest
+from itertools import combinations, product
 from math import ceil, floor, sqrt
 from operator import itemgetter
 from statistics import fmean, variance
 from typing import Final, TypeVar
 
 from extender.kubelet.admission import admit, start_pod
-from extender.kubelet.config import KubeletConfig, ReservedMemory
 from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.resolve import resolve
-from extender.kubelet.sets import iter_bits
 from extender.kubelet.startup import initial_state, start
-from extender.questions.hypothetical import attributes_of
+from extender.questions.asked import Asked
+from extender.questions.finding import OUT_OF_TIME, blind_spots, placed_by_kubelet, progress, subjects_of
 from extender.questions.node_context import Subject
 from extender.questions.node_pods import pods_of
-from extender.questions.restart_check import allocatable_after
-from extender.questions.tune_front import ORDERS, Change, Measures, Trial, Tuned, front, guarantee_of, t_value
+from extender.questions.plan import entries_of
+from extender.questions.reading import question_of
+from extender.questions.restart_check import allocatable_after, restart_check
+from extender.questions.snapshot import Snapshot
+from extender.questions.tune_changes import FIELDS, WITH_POLICY, Change, config_with, different, patch_of
+from extender.questions.tune_front import ORDERS, Measures, Trial, Tuned, front, guarantee_of, t_value
+from extender.questions.words import plural
 from extender.replay.alignment import Alignment, alignment_of_outcome
 from extender.replay.pod import Pod
+from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import add, exceeds, pod_requests
+from extender.wire.advice_replies import KubeletPatch, TunedConfiguration, TuneReply, TuneRestart
+from extender.wire.questions import TuneRequest
+from extender.wire.replies import ReplyBody
+from extender.wire.verdicts import alignment_counts
 from extender.wire.workloads import PodWorkload
 
 T = TypeVar("T")
@@ -68,26 +77,18 @@ class Draw:
         return found
 
 
-FIRST_NUMA, EVERY_NUMA = "first NUMA node", "every NUMA node"
-FIELDS: Final[Mapping[str, tuple[object, ...]]] = {
-    "topologyManagerPolicy": ("none", "best-effort", "restricted", "single-numa-node"),
-    "topologyManagerScope": ("container", "pod"),
-    "cpuManagerPolicyOptions": ("", "full-pcpus-only", "distribute-cpus-across-numa"),
-    "topologyManagerPolicyOptions": ("", "prefer-closest-numa-nodes"),
-    "memoryManagerPolicy": ("None", "Static"),
-    "reservedSystemCPUs": (FIRST_NUMA, EVERY_NUMA),
-}
-"""What is varied; options by name, empty: none. `reservedSystemCPUs`: where as many reserved CPUs as now are."""
 MAX_SAMPLES: Final = 4
 """How many of a group of equal nodes are replayed, each in its own order. The other nodes count like these."""
 MAX_REPLAYS: Final = 260_000
 """Pods that are replayed for one question: 1,160 pods under 32 configurations in `ORDERS` orders."""
 FIRST_SHARE, SEARCH_SHARE = 0.3, 0.5
 """The shares of the time after which no further node is replayed, and no further configuration."""
+MAX_FRONT: Final = 6
+"""How many configurations of the front are listed."""
+RESTART_SHARE: Final = 0.85
+"""The share of the time after which no further configuration is checked for restarts."""
 MAX_CHOICES: Final = 4
 """How many random choices of devices are followed for one pod."""
-_WITH_POLICY: Final = {"topologyManagerScope", "topologyManagerPolicyOptions"}
-"""Fields without a meaning under policy none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Tune:
                 yield [*found, tuned]
             if found and len(tuned.trials) < ORDERS:
                 break
-            tuned.guarantees = [guarantee_of(self.config(group.subject, change)) for group in self._groups]
+            tuned.guarantees = [guarantee_of(config_with(group.subject, change)) for group in self._groups]
             found.append(tuned)
         for each in front(found):
             each.is_best = True
@@ -193,19 +194,11 @@ class Tune:
             for names in combinations(fields, count):
                 for values in product(*(fields[name] for name in names)):
                     change = tuple(sorted(zip(names, values, strict=True)))
-                    if ("topologyManagerPolicy", "none") not in change or not _WITH_POLICY.intersection(names):
+                    if ("topologyManagerPolicy", "none") not in change or not WITH_POLICY.intersection(names):
                         yield change
 
     def _differs(self, change: Change) -> bool:
-        return any(self.config(group.subject, change) != self.config(group.subject, ()) for group in self._groups)
-
-    def config(self, subject: Subject, change: Change) -> KubeletConfig:
-        """The node's configuration with a change."""
-        assert subject.kubelet is not None
-        config = subject.kubelet.config
-        for name, value in change:
-            config = _with(config, subject.kubelet, name, value)
-        return config
+        return any(config_with(group.subject, change) != config_with(group.subject, ()) for group in self._groups)
 
     def _late(self, share: float) -> bool:
         self.is_late = self.is_late or self._spent() > share
@@ -249,7 +242,7 @@ class Tune:
             assert group.subject.kubelet is not None
             by_group.append([])
             try:
-                kubelet = start(group.subject.kubelet.machine, self.config(group.subject, change))
+                kubelet = start(group.subject.kubelet.machine, config_with(group.subject, change))
             except KubeletConfigError:
                 failing += group.nodes
                 stranded += group.free_cpus
@@ -322,50 +315,99 @@ def _replay(
     return found, sum(rest for rest in rests if rest < smallest)
 
 
-def _with(config: KubeletConfig, kubelet: Kubelet, name: str, value: str) -> KubeletConfig:
-    if name in ("cpuManagerPolicyOptions", "reservedSystemCPUs") and not kubelet.cpu_static:
-        return config
-    if name == "reservedSystemCPUs":
-        cpus = reserved_cpus(kubelet, value)
-        if cpus == kubelet.reserved_cpus:
-            return config
-        return replace(config, reserved_system_cpus=cpus, reservation_cpu_milli=cpus.bit_count() * 1000)
-    if name == "memoryManagerPolicy" and value != config.memory_manager_policy:
-        return replace(config, memory_manager_policy=value, reserved_memory=reserved_memory(config, kubelet, value))
-    changed: object = value
-    if name.endswith("Options"):
-        changed = {value: "true"} if value else {}
-    (attribute,) = attributes_of(name)
-    return replace(config, **{attribute: changed})  # type: ignore[arg-type]
+def tune_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
+    """Progress, then one `TuneReply`."""
+    del judge  # no scheduler chooses here
+    question = question_of(asked, TuneRequest)
+    entries = entries_of(asked, question.pods, [f"pods[{i}].pod" for i in range(len(question.pods))])
+    pods = [workload for workload, copies in entries for _ in range(copies)] if question.pods else None
+    subjects, left_out = placed_by_kubelet(subjects_of(snapshot, question.nodes))
+    search = Tune(subjects, pods, question.seed, question.configurations, asked.spent)
+    drawn = {each.name for each in search.subjects}
+    pods_on = (lambda each: pods_of(each) if each.name in drawn else []) if pods is None else None
+    notes = [*left_out, *blind_spots(subjects, pods_on)]
+    of = search.steps + MAX_FRONT + 1
+    found: Sequence[Tuned] = ()
+    for done, so_far in enumerate(search.run(), start=1):
+        found = so_far
+        yield from progress(min(done, search.steps), of)
+    now = next(each for each in found if not each.change)
+    front = sorted((e for e in found if e.is_best and e.change), key=lambda e: (e.is_weaker(now), [-v for v in e.rank]))
+    rows = []
+    for done, each in enumerate([now, *front[:MAX_FRONT]], start=search.steps + 1):
+        rows.append(_row(search, each, now, is_late=lambda: asked.spent() > RESTART_SHARE))
+        yield from progress(done, of)
+    if search.nodes_left_out:
+        count = len(search.subjects)
+        notes.append(
+            f"{plural(count, 'node')} of {count + search.nodes_left_out} {'was' if count == 1 else 'were'} replayed, "
+            "drawn at random: all numbers are for these nodes only"
+        )
+    if search.is_late:
+        notes.append(f"the time was over after {plural(len(found), 'configuration')}; {OUT_OF_TIME}")
+    elif len(found) < search.configurations:
+        notes.append(f"{len(found)} of {search.configurations} configurations were tried, fewer changes first")
+    if len(front) > MAX_FRONT:
+        notes.append(f"{len(front) - MAX_FRONT} more that no other one surpasses are not listed; these admit more pods")
+    notes.append(
+        "no scheduler is replayed: each node keeps its own pods, or gets its share of the list; a pod that one node "
+        "refuses counts as refused, where a scheduler would look for another node"
+    )
+    yield TuneReply(
+        configurations=rows,
+        pods=search.pods,
+        nodes=len(search.subjects),
+        tried=len(found),
+        complete=not search.is_late and not search.nodes_left_out and len(found) == search.configurations,
+        seed=question.seed,
+        notes=notes,
+    )
 
 
-def reserved_cpus(kubelet: Kubelet, where: str) -> int:
-    """As many CPUs as are reserved now, as bits: core by core, from the first NUMA nodes or from all in turn."""
-    machine, left = kubelet.machine, kubelet.reserved_cpus.bit_count()
-    by_numa = [
-        sorted((core for core in machine.core_cpus.values() if core & bits), key=lambda core: core & -core)
-        for bits in machine.numa_cpus.values()
-    ]
-    if where == FIRST_NUMA:
-        cores = [core for each in by_numa for core in each]
-    else:
-        cores = [core for turn in zip_longest(*by_numa, fillvalue=0) for core in turn]
-    bits = 0
-    for cpu in chain.from_iterable(map(iter_bits, cores)):
-        if left <= 0:
-            break
-        bits, left = bits | 1 << cpu, left - 1
-    return bits
+def _row(search: Tune, each: Tuned, now: Tuned, *, is_late: Callable[[], bool]) -> TunedConfiguration:
+    count = len(each.trials)
+    sums: Counter[Alignment] = Counter()
+    for trial in each.trials:
+        sums.update(trial.alignments)
+    spreads = {name: search.spread(each, name) for name in Measures._fields}
+    return TunedConfiguration(
+        current=not each.change,
+        best=each.is_best,
+        change=dict(each.change),
+        patches=_patches(search, each.change),
+        admitted=round(sum(trial.admitted for trial in each.trials) / count),
+        **{f"{name}_least": least for name, (least, _) in spreads.items()},
+        **{f"{name}_most": most for name, (_, most) in spreads.items()},
+        guarantee_ends=search.nodes_weaker(each, now),
+        **alignment_counts({alignment: round(value / count) for alignment, value in sums.items()}),
+        refused=round(sum(search.pods - trial.admitted for trial in each.trials) / count),
+        stranded_cpus=round(sum(trial.stranded_cpus for trial in each.trials) / count),
+        failing_nodes=max(trial.failing_nodes for trial in each.trials),
+        restart=_restart(search, each.change, is_late) if each.change else None,
+    )
 
 
-def reserved_memory(config: KubeletConfig, kubelet: Kubelet, policy: str) -> tuple[ReservedMemory, ...]:
-    """`reservedMemory` for a policy: its own, or the node's reservation on the first NUMA nodes with memory."""
-    if policy != "Static" or config.reserved_memory:
-        return config.reserved_memory if policy == "Static" else ()
-    left, found = config.reservation_bytes.get("memory", 0), []
-    for node in kubelet.machine.numa_nodes:
-        amount = min(left, node.memory_bytes // 2)
-        if amount:
-            found.append(ReservedMemory(numa=node.id, limits_bytes={"memory": amount}))
-        left -= amount
-    return tuple(found)
+def _patches(search: Tune, change: Change) -> list[KubeletPatch]:
+    """The change as KubeletConfiguration. Nodes with the same change are together; other nodes are left out."""
+    found: dict[str, tuple[dict[str, object], list[str]]] = {}
+    for subject in search.subjects:
+        assert subject.kubelet is not None
+        fields = different(subject.kubelet.config, config_with(subject, change), change)
+        if fields:
+            found.setdefault(repr(fields), (fields, []))[1].append(subject.name)
+    return [KubeletPatch(nodes=nodes, patch=patch_of(fields)) for fields, nodes in found.values()]
+
+
+def _restart(search: Tune, change: Change, is_late: Callable[[], bool]) -> TuneRestart | None:
+    """What restart-check says of the change, counted; None if the time is over before all nodes are checked."""
+    results = []
+    for subject in search.subjects:
+        if is_late():
+            return None
+        results.append(restart_check(subject, config_with(subject, change)))
+    return TuneRestart(
+        files_refused=sum(bool(each.refused_files) for each in results),
+        not_starting=sum(bool(each.config_error) for each in results),
+        pods_failing=sum(len(each.failing) for each in results),
+        pods_to_drain=sum(len(each.drain_first) for each in results),
+    )

@@ -14,10 +14,9 @@ from statistics import fmean, variance
 from typing import Final, NamedTuple
 
 from extender.kubelet.config import KubeletConfig
+from extender.questions.tune_changes import Change
 from extender.replay.alignment import Alignment
 
-Change = tuple[tuple[str, str], ...]
-"""Field and value; empty: nothing is changed."""
 ORDERS: Final = 7
 """Orders of arrival for every configuration. A search that ended early has fewer orders, and only of the present
 configuration.

@@ -15,7 +15,8 @@ from random import Random
 
 from extender.questions.node_context import Subject
 from extender.questions.tune import Tune
-from extender.questions.tune_front import Change, Measures, Tuned
+from extender.questions.tune_changes import Change
+from extender.questions.tune_front import Measures, Tuned
 from extender.samples.machines import Hardware
 from extender.wire.workloads import PodWorkload, workload_from_json
 from tests.reports import pod_of, sample
