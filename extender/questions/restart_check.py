@@ -17,7 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import Final, get_args
+from typing import Final
+
+from msgspec import structs
 
 from extender.kubelet.admission import Outcome
 from extender.kubelet.config import KubeletConfig
@@ -44,11 +46,12 @@ from extender.questions.words import plural
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import add, node_allocatable, shortages
 from extender.wire import advice_replies as replies
-from extender.wire.advice_replies import PodResult
+from extender.wire.advice_replies import PodResult, RestartedPodInfo
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode, RestartCheckRequest
 from extender.wire.replies import ReplyBody
 
+_FAILING: Final = ("fails", "may-fail")
 MAX_ORDERS: Final = 8
 """How many orders of admission are tried where the order is not known."""
 MAX_STATES: Final = 16
@@ -59,85 +62,79 @@ CHECK_SHARE: Final = 0.6
 """The share of the time after which no further node is checked. The rest is for the places of pods to drain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartedPod:
-    """`moved`: it gets other CPUs or memory than it holds.
-
-    `reason` and `message` are in the pod's status if it fails.
-    """
-
-    pod: NodePod
-    result: PodResult
-    reason: str = ""
-    message: str = ""
-    cpus_before: int = 0
-    cpus_after: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RestartedNode:
-    """`config_error`: why no state lets the kubelet start. `pods`: in the order of admission; empty with an error.
-
-    `is_known` False: not enough is known about the node.
-    """
+    """What the restart does to one node. `pods`: those of `info`, in the same order."""
 
     subject: Subject
-    config: KubeletConfig | None = None
-    config_error: str = ""
-    refused_files: Sequence[RefusedFile] = ()
-    pods: Sequence[RestartedPod] = ()
-    is_known: bool = True
+    info: replies.RestartedNodeInfo
+    pods: Sequence[NodePod] = ()
 
     @property
-    def starts(self) -> bool:
-        """Whether the kubelet starts with the state files that are there."""
-        return self.is_known and not self.config_error and not self.refused_files
-
-    @property
-    def failing(self) -> list[RestartedPod]:
-        """Pods that fail or may fail."""
-        return [each for each in self.pods if each.result in ("fails", "may-fail")]
-
-    @property
-    def drain_first(self) -> list[RestartedPod]:
+    def drain_first(self) -> list[NodePod]:
         """Pods to evict before: those that fail, and with a refused file also those whose resources would change."""
-        if not self.refused_files:
-            return self.failing
-        return [each for each in self.pods if each.result != "kept"]
+        return [pod for pod, each in zip(self.pods, self.info.pods, strict=True) if each.drain_first]
 
 
 def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: bool = False) -> RestartedNode:
     """The result for one node. *config*: the configuration after the restart; None: the same."""
     kubelet = subject.kubelet
     if kubelet is None or not subject.states or subject.node_class.hidden:
-        return RestartedNode(subject=subject, is_known=False)
+        version = "" if kubelet is None else kubelet.config.kubelet_version
+        return RestartedNode(subject, _info(subject.name, "unknown", version))
     config = config or kubelet.config
+    version = config.kubelet_version
     if (refused_gate := faulty_gate(kubelet.config, config)) is not None:
-        return RestartedNode(subject=subject, config=config, config_error=f"featureGates: {refused_gate[1]}")
+        error = f"featureGates: {refused_gate[1]}"
+        return RestartedNode(subject, _info(subject.name, "does-not-start", version, error=error))
     try:
         new = replace(start(kubelet.machine, config), runtime=kubelet.runtime)
     except KubeletConfigError as error:
-        return RestartedNode(subject=subject, config=config, config_error=str(error))
+        return RestartedNode(subject, _info(subject.name, "does-not-start", version, error=str(error)))
     everything = pods_of(subject)
     allocatable = allocatable_after(subject, kubelet, new) if subject.around.pods is not None else {}
     pods = [pod for pod in everything if not pod.terminating]
     refused: dict[str, RefusedFile] = {}
-    runs: list[dict[str, RestartedPod]] = []
+    runs: list[dict[str, RestartedPodInfo]] = []
     for state in subject.states[:MAX_STATES]:
         restored = restore(kubelet, new, state)
         refused |= {file.name: file for file in restored.refused if file.name not in refused}
         replay = _Replay(new, state, restored.state, allocatable, not reboot)
         for listed in [everything, pods] if len(pods) < len(everything) else [pods]:
             for order in _orders(listed):
-                run = {each.pod.uid: each for each in replay.run(order)}
+                run = replay.run(order)
                 runs.append(run)
                 if all(each.result == "kept" for each in run.values()):
                     break  # no pod changed anything, so the order does not matter
-    return RestartedNode(
-        subject=subject,
-        config=config,
-        refused_files=tuple(refused.values()),
-        pods=[_together([run[pod.uid] for run in runs]) for pod in pods],
+    found = [_together([run[pod.uid] for run in runs]) for pod in pods]
+    for number, each in enumerate(found, start=1):
+        each.order, each.drain_first = number, each.result in _FAILING or (bool(refused) and each.result != "kept")
+    drains = any(each.drain_first for each in found)
+    action: replies.NodeAction = "drain-and-delete-files" if refused else "drain-first" if drains else "restart"
+    return RestartedNode(subject, _info(subject.name, action, version, found, refused=refused.values()), pods)
+
+
+def _info(
+    name: str,
+    action: replies.NodeAction,
+    version: str,
+    pods: Sequence[RestartedPodInfo] = (),
+    *,
+    error: str = "",
+    refused: Iterable[RefusedFile] = (),
+) -> replies.RestartedNodeInfo:
+    counts = Counter(each.result for each in pods)
+    return replies.RestartedNodeInfo(
+        node=name,
+        action=action,
+        kubelet_version=version,
+        error=error,
+        refused_files=[replies.RefusedFileInfo.filled(file, file=file.name) for file in refused],
+        kept=counts["kept"],
+        moved=counts["moved"],
+        may_fail=counts["may-fail"],
+        fails=counts["fails"],
+        pods=list(pods),
     )
 
 
@@ -177,20 +174,21 @@ class _Replay:
     allocatable: Mapping[str, int]
     running: bool
 
-    def run(self, order: Sequence[NodePod]) -> Iterator[RestartedPod]:
-        """Admit the pods again in this order."""
+    def run(self, order: Sequence[NodePod]) -> dict[str, RestartedPodInfo]:
+        """Admit the pods again in this order. The results by UID."""
         requests = [resolve(pod.workload.pod, self.kubelet.rules) for pod in order]
         outcomes = admit_again(self.kubelet, self.restored, requests, running=self.running)
         used: Mapping[str, int] = {}
+        found = {}
         for pod, outcome in zip(order, outcomes, strict=True):
             wanted = {name: amount for name, amount in pod.requests_milli.items() if name in self.allocatable}
             short = next((name for name, _, _ in shortages(wanted, self.allocatable, used)), None)
-            result = self._result(pod, outcome, short)
+            result = found[pod.uid] = self._result(pod, outcome, short)
             if result.result != "fails":
                 used = add(used, pod.requests_milli)
-            yield result
+        return found
 
-    def _result(self, pod: NodePod, outcome: Outcome, shortage: str | None) -> RestartedPod:
+    def _result(self, pod: NodePod, outcome: Outcome, shortage: str | None) -> RestartedPodInfo:
         verdict, uid = outcome.verdict, pod.uid
         before, after = self.before.cpu.entries.get(uid, {}), outcome.state.cpu.entries.get(uid, {})
         result: PodResult = "kept"
@@ -203,13 +201,16 @@ class _Replay:
             result, reason, message = "fails", f"OutOf{shortage}", f"Node didn't have enough resource: {shortage}"
         elif self._running(pod, self.before) != self._running(pod, outcome.state):
             result = "moved"
-        return RestartedPod(
-            pod=pod,
+        return RestartedPodInfo(
+            pod=pod.name,
+            order=0,
             result=result,
             reason=reason,
             message=message,
-            cpus_before=reduce(or_, before.values(), 0),
-            cpus_after=reduce(or_, after.values(), 0),
+            cpus_before=format_list(reduce(or_, before.values(), 0)),
+            cpus_after="" if result in _FAILING else format_list(reduce(or_, after.values(), 0)),
+            drain_first=False,
+            elsewhere=None,
         )
 
     @staticmethod
@@ -223,14 +224,12 @@ class _Replay:
         )
 
 
-def _together(results: Sequence[RestartedPod]) -> RestartedPod:
+def _together(results: Sequence[RestartedPodInfo]) -> RestartedPodInfo:
     """One result from the results in several orders and states."""
-    fails = [each for each in results if each.result in ("fails", "may-fail")]
+    fails = [each for each in results if each.result in _FAILING]
     if not fails:
         return next((each for each in results if each.result == "moved"), results[0])
-    if len(fails) < len(results):
-        return replace(fails[0], result="may-fail")
-    return fails[0]
+    return fails[0] if len(fails) == len(results) else structs.replace(fails[0], result="may-fail")
 
 
 def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> Iterator[ReplyBody]:
@@ -251,11 +250,13 @@ def restart_check_documents(asked: Asked, snapshot: Snapshot, judge: Judge) -> I
         if asked.spent() > CHECK_SHARE:
             break
     order = sorted(restarts, key=_safe_first)
-    drained = [pod.pod.workload.pod for node in order for pod in node.drain_first]
-    homes = _homes(order, with_forecast(asked.forecast, drained, snapshot.subjects(None)), judge)
-    is_detailed = len(restarts) == 1
+    drained = [pod.workload.pod for node in order for pod in node.drain_first]
+    _find_homes(order, with_forecast(asked.forecast, drained, snapshot.subjects(None)), judge)
+    infos = [node.info for node in order]
+    if len(infos) > 1:
+        infos = [structs.replace(i, pods=[p for p in i.pods if p.result != "kept" or p.drain_first]) for i in infos]
     yield replies.RestartCheckReply(
-        nodes=[_node(each, homes.get(each.subject.name, {}), is_detailed=is_detailed) for each in order],
+        nodes=infos,
         summary=_summary(restarts),
         notes=[*unseen, *_notes(restarts, reboot=question.reboot), *_left_out(len(restarts), len(subjects))],
     )
@@ -276,83 +277,27 @@ def _changed(config: KubeletConfig, change: HypotheticalNode) -> KubeletConfig:
 
 def _safe_first(node: RestartedNode) -> tuple[bool, bool, int, str]:
     """First nodes on which nothing fails, then those with the fewest pods to drain, last those that do not start."""
-    return bool(node.config_error), not node.is_known, len(node.drain_first), node.subject.name
+    return bool(node.info.error), node.info.action == "unknown", len(node.drain_first), node.subject.name
 
 
-def _homes(
-    nodes: Iterable[RestartedNode], everywhere: Sequence[Subject], judge: Judge
-) -> Mapping[str, Mapping[str, str | None]]:
-    """The new node of each pod to drain, by node and UID; None: no node. Each node is drained by itself."""
-    homes = {}
-    drained = [node for node in nodes if node.drain_first]
-    for node in drained[:MAX_PLANNED_NODES]:
+def _find_homes(nodes: Iterable[RestartedNode], everywhere: Sequence[Subject], judge: Judge) -> None:
+    """Note the new node of each pod to drain, if they were recreated one after another. Each node is drained alone."""
+    for node in [node for node in nodes if node.drain_first][:MAX_PLANNED_NODES]:
         others = [other for other in everywhere if other.name != node.subject.name]
-        homes[node.subject.name] = homes_of([each.pod for each in node.drain_first], others, judge)
-    return homes
-
-
-def homes_of(pods: Sequence[NodePod], others: Sequence[Subject], judge: Judge) -> dict[str, str | None]:
-    """The node of each pod, by UID, if they were recreated one after another on *others*; None: no node."""
-    placed = PlacementPlan(others, judge).run([(pod.workload, 1) for pod in pods])
-    return {pod.uid: each.node for pod, each in zip(pods, placed, strict=True)}
-
-
-def _node(node: RestartedNode, homes: Mapping[str, str | None], *, is_detailed: bool) -> replies.RestartedNodeInfo:
-    drained = {each.pod.uid for each in node.drain_first}
-    subject = node.subject
-    before = "" if subject.kubelet is None else subject.kubelet.config.kubelet_version
-    return replies.RestartedNodeInfo(
-        node=subject.name,
-        action=_action(node),
-        kubelet_version=before if node.config is None else node.config.kubelet_version,
-        error=node.config_error,
-        refused_files=[replies.RefusedFileInfo.filled(file, file=file.name) for file in node.refused_files],
-        **_by_result(node.pods),
-        pods=[
-            _pod(number, each, homes, is_drained=each.pod.uid in drained)
-            for number, each in enumerate(node.pods, start=1)
-            if is_detailed or each.result != "kept" or each.pod.uid in drained
-        ],
-    )
-
-
-def _action(node: RestartedNode) -> replies.NodeAction:
-    if not node.is_known:
-        return "unknown"
-    if node.config_error:
-        return "does-not-start"
-    if node.refused_files:
-        return "drain-and-delete-files"
-    return "drain-first" if node.drain_first else "restart"
-
-
-def _pod(
-    number: int, each: RestartedPod, homes: Mapping[str, str | None], *, is_drained: bool
-) -> replies.RestartedPodInfo:
-    return replies.RestartedPodInfo.filled(
-        each,
-        pod=each.pod.name,
-        order=number,
-        cpus_before=format_list(each.cpus_before),
-        cpus_after="" if each.result in ("fails", "may-fail") else format_list(each.cpus_after),
-        drain_first=is_drained,
-        elsewhere=homes.get(each.pod.uid),
-    )
-
-
-def _by_result(pods: Iterable[RestartedPod]) -> dict[str, int]:
-    """The fields of a reply for pods by result."""
-    counts = Counter(each.result for each in pods)
-    return {result.replace("-", "_"): counts[result] for result in get_args(replies.PodResult)}
+        placed = PlacementPlan(others, judge).run([(pod.workload, 1) for pod in node.drain_first])
+        for each, home in zip((each for each in node.info.pods if each.drain_first), placed, strict=True):
+            each.elsewhere = home.node
 
 
 def _summary(nodes: Sequence[RestartedNode]) -> replies.RestartSummary:
-    pods = [each for node in nodes for each in node.pods]
     return replies.RestartSummary(
         nodes=len(nodes),
-        actions=dict(Counter(_action(node) for node in nodes)),
-        pods=len(pods),
-        **_by_result(pods),
+        actions=dict(Counter(node.info.action for node in nodes)),
+        pods=sum(len(node.pods) for node in nodes),
+        kept=sum(node.info.kept for node in nodes),
+        moved=sum(node.info.moved for node in nodes),
+        may_fail=sum(node.info.may_fail for node in nodes),
+        fails=sum(node.info.fails for node in nodes),
         drained=sum(len(node.drain_first) for node in nodes),
     )
 
@@ -370,14 +315,14 @@ def _notes(nodes: Sequence[RestartedNode], *, reboot: bool) -> Iterator[str]:
             "of the NRI topology-aware policy as they are. After a reboot, or where pods are moved or recreated, the "
             "policy places containers anew, and may refuse some"
         )
-    if any(node.refused_files for node in nodes):
+    if any(node.info.refused_files for node in nodes):
         yield (
             "a kubelet that refuses a state file starts only after the file is deleted; the results assume that it is "
             "deleted while the pods run, so drain the node first"
         )
     if many := sum(len(node.subject.states) > MAX_STATES for node in nodes):
         yield f"{many} of {plural(len(nodes), 'node')}: only the {MAX_STATES} most likely of their states were replayed"
-    if reboot and any(each.result == "may-fail" for node in nodes for each in node.pods):
+    if reboot and any(node.info.may_fail for node in nodes):
         yield "pods with devices are admitted after a reboot only if their device plugin has registered by then"
     if sum(bool(node.drain_first) for node in nodes) > MAX_PLANNED_NODES:
         yield f"other nodes were searched for the pods of the first {MAX_PLANNED_NODES} nodes to drain only"

@@ -406,8 +406,8 @@ def _restart(search: Tune, change: Change, is_late: Callable[[], bool]) -> TuneR
             return None
         results.append(restart_check(subject, config_with(subject, change)))
     return TuneRestart(
-        files_refused=sum(bool(each.refused_files) for each in results),
-        not_starting=sum(bool(each.config_error) for each in results),
-        pods_failing=sum(len(each.failing) for each in results),
+        files_refused=sum(bool(each.info.refused_files) for each in results),
+        not_starting=sum(bool(each.info.error) for each in results),
+        pods_failing=sum(each.info.fails + each.info.may_fail for each in results),
         pods_to_drain=sum(len(each.drain_first) for each in results),
     )

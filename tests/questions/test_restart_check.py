@@ -16,6 +16,7 @@ from extender.kubelet.admission import admit, release_pods, start_pod
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
+from extender.kubelet.sets import format_list
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
@@ -116,9 +117,9 @@ def test_the_pods_fail_and_land_as_those_of_the_naive_kubelet(path: Path) -> Non
         try:
             again = RestartedNaiveKubelet(document["machine"], after, {}, version, rules)
         except (NaiveKubeletError, KeyError):  # a reserved CPU that the machine does not have
-            assert found.config_error, (document["id"], version, fields)
+            assert found.info.error, (document["id"], version, fields)
             continue
-        if found.config_error.startswith("featureGates"):  # the naive kubelet knows no gates of other versions
+        if found.info.error.startswith("featureGates"):  # the naive kubelet knows no gates of other versions
             assert version != document["kubelet_version"]
             continue
         again.restart(naive, copy.deepcopy(pods))
@@ -133,14 +134,15 @@ def test_the_pods_fail_and_land_as_those_of_the_naive_kubelet(path: Path) -> Non
 def _compare(found: RestartedNode, again: RestartedNaiveKubelet, pods: list[Json], what: object) -> int:
     """Each pod of both kubelets; returns how many fail."""
     reasons = again.admit_all(pods)
-    assert {each.pod.uid: each.reason for each in found.pods} == reasons, what
-    for each in found.pods:
+    results = list(zip(found.pods, found.info.pods, strict=True))
+    assert {pod.uid: each.reason for pod, each in results} == reasons, what
+    for pod, each in results:
         is_refused = each.result in ("fails", "may-fail")  # a device plugin that registers early may prevent it
-        assert is_refused is bool(reasons[each.pod.uid]), what
+        assert is_refused is bool(reasons[pod.uid]), what
         assert each.result != "may-fail" or each.reason == "UnexpectedAdmissionError", what
         if not is_refused:
-            held = set().union(*again.cpus.entries.get(each.pod.uid, {}).values())
-            assert each.cpus_after == sum(1 << cpu for cpu in held), what
+            held = set().union(*again.cpus.entries.get(pod.uid, {}).values())
+            assert each.cpus_after == format_list(sum(1 << cpu for cpu in held)), what
     return sum(map(bool, reasons.values()))
 
 
@@ -174,8 +176,8 @@ def test_a_kubelet_does_not_start_with_a_gate_that_its_new_version_lacks_or_has_
 
     found = restart_check(subject, replace(subject.kubelet.config, kubelet_version=version))
 
-    assert error in found.config_error
-    assert bool(error) is bool(found.config_error)
+    assert error in found.info.error
+    assert bool(error) is bool(found.info.error)
 
 
 def test_terminating_pods_have_no_result_and_may_be_gone_or_not() -> None:
@@ -188,10 +190,10 @@ def test_terminating_pods_have_no_result_and_may_be_gone_or_not() -> None:
     both = replace(subject, around=replace(subject.around, pods=[first, second]))
     ending = replace(subject, around=replace(subject.around, pods=[first._replace(terminating=True), second]))
 
-    assert [each.result for each in restart_check(both, config).pods] == ["fails", "fails"]
-    (only,) = restart_check(ending, config).pods
-    assert only.pod.uid == second.uid
-    assert only.result == "fails"
+    assert [each.result for each in restart_check(both, config).info.pods] == ["fails", "fails"]
+    only = restart_check(ending, config)
+    assert [pod.uid for pod in only.pods] == [second.uid]
+    assert [each.result for each in only.info.pods] == ["fails"]
 
 
 def test_a_node_that_may_be_in_another_state_is_replayed_in_that_one_as_well() -> None:
@@ -213,6 +215,6 @@ def test_a_node_that_may_be_in_another_state_is_replayed_in_that_one_as_well() -
     )
     config = replace(kubelet.config, reserved_system_cpus=kubelet.reserved_cpus | moved)
 
-    assert not restart_check(subject, config).refused_files
-    (file,) = restart_check(replace(subject, states=(state, other)), config).refused_files
-    assert file.name == "cpu_manager_state"
+    assert not restart_check(subject, config).info.refused_files
+    (file,) = restart_check(replace(subject, states=(state, other)), config).info.refused_files
+    assert file.file == "cpu_manager_state"

@@ -71,17 +71,17 @@ def _compare(document: Json, rng: Random) -> tuple[int, list[str]]:
     node_class = ClassTable().hold(kubelet, PossibleStates((state,)), frozenset(), stale=False)
     around = NodeContext(pods=watched(pods.values()))
     found = restart_check(Subject(name="n", node_class=node_class, states=(state,), around=around), None)
-    if found.refused_files:
+    if found.info.refused_files:
         return 0, []
     wrong = []
     naive.cpus.reuse, naive.memory.reuse, active = {}, {}, dict(naive.active)
-    for each in found.pods:
-        pod = pods[each.pod.uid]
+    for running, each in zip(found.pods, found.info.pods, strict=True):
+        pod = pods[running.uid]
         naive.active.update(active)  # nothing is collected before the pod sources are ready
         said = naive.admit(pod)
-        expected = "fails" if not said["admit"] else "kept" if _held(naive, pod) == before[each.pod.uid] else "moved"
+        expected = "fails" if not said["admit"] else "kept" if _held(naive, pod) == before[running.uid] else "moved"
         if each.result != expected:
-            wrong.append(f"{each.pod.name} is {expected}, and not {each.result}")
+            wrong.append(f"{each.pod} is {expected}, and not {each.result}")
     return len(found.pods), wrong
 
 
