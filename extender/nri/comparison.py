@@ -6,6 +6,7 @@ this file names the rule by which it comes later, as `scoring.Order` says.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from extender.kubelet.budget import MAX_STEPS, Budget
 from extender.nri.admission import UnplacedContainer, in_order, new_container, place_pod
@@ -15,27 +16,16 @@ from extender.nri.objects import NriPod
 from extender.nri.placing import scored_pools
 from extender.nri.pools import PoolRule
 from extender.nri.requests import CPUType, new_request
+from extender.nri.scoring import Score
 from extender.nri.verdict import RefusalError
 
 
-@dataclass(frozen=True, slots=True)
-class PoolRow:
-    """One pool, as a candidate for a container.
+class PoolRow(NamedTuple):
+    """One pool, as a candidate for a container. `has_hints`: whether the container has topology hints."""
 
-    `shared_left` in mCPU and `isolated_left` in CPUs, with the container in it: negative where it does not fit.
-    `memory_nodes`: the nodes that its memory would come from, None without an offer. `hint_score`: how well the pool
-    satisfies the container's topology hints, 0 to 1; None without hints.
-    """
-
-    pool: str
-    depth: int
-    shared_left: int
-    isolated_left: int
-    affinity: float
-    colocated: int
-    memory_nodes: int | None
-    hint_score: float | None
+    score: Score
     lost_by: PoolRule
+    has_hints: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +84,7 @@ def explain_pools(node: Node, pod: NriPod, container: UnplacedContainer) -> tupl
     scored, order = scored_pools(books, object_, request, hints)
     best = order.best(scored)
     rows = [
-        PoolRow(
-            pool=score.pool.name,
-            depth=score.pool.depth,
-            shared_left=score.shared,
-            isolated_left=score.isolated,
-            affinity=score.affinity,
-            colocated=score.colocated,
-            memory_nodes=None if score.offer is None else score.offer.zone,
-            hint_score=score.hint_product if hints else None,
-            lost_by=PoolRule.USED if score is best else order.separating_rule(best, score),
-        )
+        PoolRow(score, PoolRule.USED if score is best else order.separating_rule(best, score), bool(hints))
         for score in sorted(scored, key=lambda s: (s is not best, s.pool.depth, s.pool.id))
     ]
     return tuple(rows)

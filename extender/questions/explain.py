@@ -95,15 +95,18 @@ def _offer(event: HintsOffered) -> HintsStep:
 
 def _pools_step(comparison: PoolComparison) -> PoolsStep:
     pools = [
-        ComparedPool.filled(
-            row,
-            shared_left_millicpu=row.shared_left,
-            memory_numa=None if row.memory_nodes is None else list(iter_bits(row.memory_nodes)),
-            hint_score=None if row.hint_score is None else round(row.hint_score, 3),
-            containers=row.colocated,
-            why_not=row.lost_by.sentence,
+        ComparedPool(
+            pool=score.pool.name,
+            depth=score.pool.depth,
+            shared_left_millicpu=score.shared,
+            isolated_left=score.isolated,
+            memory_numa=None if score.offer is None else list(iter_bits(score.offer.zone)),
+            hint_score=round(score.hint_product, 3) if has_hints else None,
+            containers=score.colocated,
+            lost_by=lost_by,
+            why_not=lost_by.sentence,
         )
-        for row in comparison.pools[:MAX_POOLS]
+        for score, lost_by, has_hints in comparison.pools[:MAX_POOLS]
     ]
     return PoolsStep.filled(comparison, pools=pools, pools_left_out=max(0, len(comparison.pools) - MAX_POOLS))
 

@@ -146,9 +146,9 @@ def test_reasons_are_a_closed_set(pod: NriPod, container: UnplacedContainer, rea
 def test_pools_are_explained_best_first_with_the_rule_that_decided() -> None:
     rows = explain_pools(node_of(), pod_named("p"), guaranteed("app", 2000))
 
-    assert rows[0].pool == admit(node_of(), pod_named("p"), [guaranteed("app", 2000)]).placed[0].pool
+    assert rows[0].score.pool.name == admit(node_of(), pod_named("p"), [guaranteed("app", 2000)]).placed[0].pool
     assert rows[0].lost_by is PoolRule.USED
-    assert {row.pool: row.lost_by for row in rows[1:]} == {
+    assert {row.score.pool.name: row.lost_by for row in rows[1:]} == {
         "root": PoolRule.MEMORY_NODES,
         "socket #0": PoolRule.MEMORY_NODES,
         "socket #1": PoolRule.MEMORY_NODES,
@@ -156,25 +156,25 @@ def test_pools_are_explained_best_first_with_the_rule_that_decided() -> None:
         "NUMA node #2": PoolRule.ID,
         "NUMA node #3": PoolRule.ID,
     }
-    assert {row.pool: row.shared_left for row in rows}["NUMA node #0"] == 1000
+    assert {row.score.pool.name: row.score.shared for row in rows}["NUMA node #0"] == 1000
 
 
 def test_a_pool_without_room_loses_by_capacity() -> None:
     rows = explain_pools(node_of(), pod_named("p"), guaranteed("app", 4000))
 
-    assert {row.pool for row in rows if row.lost_by is PoolRule.CPU} == {"NUMA node #0"}
+    assert {row.score.pool.name for row in rows if row.lost_by is PoolRule.CPU} == {"NUMA node #0"}
 
 
 def test_a_pool_whose_last_isolated_cpu_fits_wins_by_other_rules_than_capacity() -> None:
     node, number = node_of("s-n4c16-isol"), 0
     rows = explain_pools(node, pod_named("p", require_isolated_cpus="true"), guaranteed("app", 1000))
-    while rows[0].isolated_left > 0:
+    while rows[0].score.isolated > 0:
         pod = pod_named(f"p{number}", require_isolated_cpus="true")
         node, number = admit(node, pod, [guaranteed("app", 1000)]).node, number + 1
         rows = explain_pools(node, pod_named("p", require_isolated_cpus="true"), guaranteed("app", 1000))
 
-    assert rows[0].isolated_left == 0
-    fitting = {row.lost_by for row in rows[1:] if row.isolated_left >= 0}
+    assert rows[0].score.isolated == 0
+    fitting = {row.lost_by for row in rows[1:] if row.score.isolated >= 0}
     assert fitting
     assert PoolRule.ISOLATED not in fitting
     assert PoolRule.CPU not in fitting

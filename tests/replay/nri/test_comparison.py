@@ -11,30 +11,30 @@ from extender.kubelet.rules import Rules
 from extender.nri.admission import place_pod
 from extender.nri.comparison import PoolRow, compare_pools
 from extender.nri.pools import PoolRule
+from extender.nri.scoring import Score
 from extender.replay.nri_pod import nri_pod
 from extender.wire.pods import pod_from_json
 from tests.nri_states import recorded_creations
 
 
-def _width(row: PoolRow) -> int:
-    assert row.memory_nodes is not None
-    return row.memory_nodes.bit_count()
+def _width(score: Score) -> int:
+    return 0 if score.offer is None else score.offer.zone.bit_count()
 
 
-def _is_true(used: PoolRow, row: PoolRow) -> bool:
-    """Whether *row* shows what its reason says, where it shows that."""
-    fits = row.shared_left >= 0
+def _is_true(best: Score, row: PoolRow) -> bool:
+    """Whether *row* shows what its reason says, where it shows that. *best*: of the used pool."""
+    score = row.score
     return {
-        PoolRule.CPU: not fits and used.shared_left >= 0,
-        PoolRule.ISOLATED: row.isolated_left < 0 <= used.isolated_left,
-        PoolRule.AFFINITY: row.affinity < used.affinity,
-        PoolRule.HINTS: row.hint_score is not None,
-        PoolRule.NO_MEMORY: row.memory_nodes is None and used.memory_nodes is not None,
-        PoolRule.MEMORY_NODES: row.memory_nodes is not None and _width(row) > _width(used),
-        PoolRule.DEPTH: row.depth < used.depth,
-        PoolRule.ISOLATED_LEFT: row.isolated_left < used.isolated_left,
-        PoolRule.CPU_LEFT: row.shared_left < used.shared_left,
-        PoolRule.CONTAINERS: row.colocated > used.colocated,
+        PoolRule.CPU: score.shared < 0 <= best.shared,
+        PoolRule.ISOLATED: score.isolated < 0 <= best.isolated,
+        PoolRule.AFFINITY: score.affinity < best.affinity,
+        PoolRule.HINTS: row.has_hints,
+        PoolRule.NO_MEMORY: score.offer is None and best.offer is not None,
+        PoolRule.MEMORY_NODES: _width(score) > _width(best) > 0,
+        PoolRule.DEPTH: score.pool.depth < best.pool.depth,
+        PoolRule.ISOLATED_LEFT: score.isolated < best.isolated,
+        PoolRule.CPU_LEFT: score.shared < best.shared,
+        PoolRule.CONTAINERS: score.colocated > best.colocated,
     }.get(row.lost_by, True)
 
 
@@ -50,10 +50,10 @@ def test_each_reason_is_true_of_its_row_in_recorded_decisions(theme: str) -> Non
             used, *others = comparison.pools or (None,)
             if used is None:
                 continue
-            assert verdict.reason is not None or verdict.placed[0].pool == used.pool, creation.name
+            assert verdict.reason is not None or verdict.placed[0].pool == used.score.pool.name, creation.name
             assert used.lost_by is PoolRule.USED
             for row in others:
-                assert _is_true(used, row), (creation.name, used, row)
+                assert _is_true(used.score, row), (creation.name, used, row)
                 seen[row.lost_by] += 1
 
     assert PoolRule.USED not in seen
