@@ -46,7 +46,6 @@ from extender.questions.words import plural
 from extender.scheduling.judge import Judge
 from extender.scheduling.node_totals import add, node_allocatable, shortages
 from extender.wire import advice_replies as replies
-from extender.wire.advice_replies import PodResult, RestartedPodInfo
 from extender.wire.errors import WireError
 from extender.wire.questions import HypotheticalNode, RestartCheckRequest
 from extender.wire.replies import ReplyBody
@@ -95,7 +94,7 @@ def restart_check(subject: Subject, config: KubeletConfig | None, *, reboot: boo
     allocatable = allocatable_after(subject, kubelet, new) if subject.around.pods is not None else {}
     pods = [pod for pod in everything if not pod.terminating]
     refused: dict[str, RefusedFile] = {}
-    runs: list[dict[str, RestartedPodInfo]] = []
+    runs: list[dict[str, replies.RestartedPodInfo]] = []
     for state in subject.states[:MAX_STATES]:
         restored = restore(kubelet, new, state)
         refused |= {file.name: file for file in restored.refused if file.name not in refused}
@@ -118,7 +117,7 @@ def _info(
     name: str,
     action: replies.NodeAction,
     version: str,
-    pods: Sequence[RestartedPodInfo] = (),
+    pods: Sequence[replies.RestartedPodInfo] = (),
     *,
     error: str = "",
     refused: Iterable[RefusedFile] = (),
@@ -174,7 +173,7 @@ class _Replay:
     allocatable: Mapping[str, int]
     running: bool
 
-    def run(self, order: Sequence[NodePod]) -> dict[str, RestartedPodInfo]:
+    def run(self, order: Sequence[NodePod]) -> dict[str, replies.RestartedPodInfo]:
         """Admit the pods again in this order. The results by UID."""
         requests = [resolve(pod.workload.pod, self.kubelet.rules) for pod in order]
         outcomes = admit_again(self.kubelet, self.restored, requests, running=self.running)
@@ -188,10 +187,10 @@ class _Replay:
                 used = add(used, pod.requests_milli)
         return found
 
-    def _result(self, pod: NodePod, outcome: Outcome, shortage: str | None) -> RestartedPodInfo:
+    def _result(self, pod: NodePod, outcome: Outcome, shortage: str | None) -> replies.RestartedPodInfo:
         verdict, uid = outcome.verdict, pod.uid
         before, after = self.before.cpu.entries.get(uid, {}), outcome.state.cpu.entries.get(uid, {})
-        result: PodResult = "kept"
+        result: replies.PodResult = "kept"
         reason = message = ""
         if isinstance(verdict, Rejected):
             # A plugin that is not a pod of this node may register in time.
@@ -201,7 +200,7 @@ class _Replay:
             result, reason, message = "fails", f"OutOf{shortage}", f"Node didn't have enough resource: {shortage}"
         elif self._running(pod, self.before) != self._running(pod, outcome.state):
             result = "moved"
-        return RestartedPodInfo(
+        return replies.RestartedPodInfo(
             pod=pod.name,
             order=0,
             result=result,
@@ -224,7 +223,7 @@ class _Replay:
         )
 
 
-def _together(results: Sequence[RestartedPodInfo]) -> RestartedPodInfo:
+def _together(results: Sequence[replies.RestartedPodInfo]) -> replies.RestartedPodInfo:
     """One result from the results in several orders and states."""
     fails = [each for each in results if each.result in _FAILING]
     if not fails:
