@@ -42,13 +42,13 @@ from extender.runtime.watchdog import watched
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.barrier import Barrier
 from extender.scheduling.bind import Bind, BindSettings
-from extender.scheduling.cache import JudgementCache
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.effects import Effects, Offload
 from extender.scheduling.filter import Filter
 from extender.scheduling.judge import BoundedJudge
 from extender.scheduling.judgement import LateNodes
 from extender.scheduling.node_totals import NodeTotals
+from extender.scheduling.pod_shape import JudgementCache
 from extender.scheduling.prioritize import Prioritize
 from extender.scheduling.ranking.placement import BY_PLACEMENT, least_numa
 from extender.scheduling.ranking.strategies import Weights, make_strategy

@@ -11,9 +11,9 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property
 from http import HTTPStatus
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Final
 
 
@@ -57,10 +57,6 @@ class Principal:
     scopes: frozenset[AccessScope]
     node_name: str | None = ""
 
-    def may_report(self, node_name: str) -> bool:
-        """Whether the caller may send reports of that node."""
-        return AccessScope.REPORT in self.scopes and self.node_name in (None, node_name)
-
 
 class NotAllowedError(Exception):
     """The request is refused.
@@ -100,19 +96,11 @@ class Peer:
         return float(ssl.cert_time_to_seconds(str(self.certificate["notAfter"]))) if self.certificate else 0.0
 
 
-@lru_cache(maxsize=64)
-def is_loopback(text: str) -> bool:
-    """Whether it is the address of a process of this machine, or of this pod's network namespace: 127.0.0.1 or ::1.
+LOOPBACK_ADDRESSES: Final = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
+"""The addresses of a process of this machine, or of this pod's network namespace, as sockets write them.
 
-    Other addresses of 127.0.0.0/8 are not loopback here: the proxy of a service mesh forwards requests from the network
-    as 127.0.0.6.
-    """
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return str(mapped or address) in ("127.0.0.1", "::1")
+Other addresses of 127.0.0.0/8 are not among them: the proxy of a service mesh forwards requests from the network as
+127.0.0.6."""
 
 
 def is_local(host: str) -> bool:

@@ -1,6 +1,6 @@
 """kube-scheduler's calls: bytes to arguments, results to bytes. Nothing is decided here.
 
-`VerbCall` reads the body of one call, answers it, times it, and turns errors into replies.
+`VerbCall` reads the body of one call, answers it, times it, and turns errors into replies; see `call_outcomes`.
 
 kube-scheduler discards the body of every status but 200, so filter and bind always answer 200, with the reason in
 `Error`. The replies of prioritize and preempt have no field for an error: a failed call gets another status, which
@@ -8,10 +8,8 @@ kube-scheduler logs. It then scores the pod without this extender, or fails the 
 Prioritize, ProcessPreemption).
 """
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -19,45 +17,19 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from extender.api.access.limits import LimitError
-from extender.api.http.bodies import BodyTooLargeError, read_body
+from extender.api.call_outcomes import CallFailure, CallOutcome, failure_of, log_failure
+from extender.api.http.bodies import read_body
 from extender.api.http.problems import documented, problem
 from extender.api.http.replies import described, json_body
 from extender.observability.lifecycle import PASSED_ON, Lifecycle
-from extender.observability.logs import FewWarnings
-from extender.observability.metrics import Metrics, Stopwatch
+from extender.observability.metrics import Metrics
 from extender.scheduling.binder import PodBound
-from extender.scheduling.cached_judge import NotReadyError
 from extender.scheduling.scheduling import Scheduling
-from extender.wire import scheduler
-from extender.wire.errors import WireError
+from extender.wire import binding, scheduler
 
-LOG: Final = logging.getLogger(__name__)
-LOG.addFilter(FewWarnings())  # when the service is overloaded, every call would log the same warning
-DEFECT: Final = "internal error; see the log of the service"
 Clock = Callable[[], float]
 Lap = Callable[[str], None]
 """A function that ends a phase of the call; its argument is the name of the phase."""
-
-
-class CallOutcome(StrEnum):
-    """The result of a call. The values are labels of `numa_extender_verb_seconds`."""
-
-    ANSWERED = "answered"
-    INVALID = "invalid"
-    UNREADY = "unready"
-    BUSY = "busy"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class CallFailure:
-    """Why a call got no answer."""
-
-    outcome: CallOutcome
-    status: HTTPStatus
-    reason: str
-    field: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +51,7 @@ class VerbCall:
     async def run(self, request: Request) -> Response:
         """The response to *request*."""
         started = self.clock()
-        lap = Stopwatch(self.metrics.phase_seconds, self.verb, self.clock).lap
+        lap = self._stopwatch()
         try:
             body = await read_body(request, self.max_bytes)
             lap("read")
@@ -92,42 +64,29 @@ class VerbCall:
         except ClientDisconnect:  # the client has closed the connection
             raise
         except Exception as error:
-            failure = _failure(error)
+            failure = failure_of(error)
             self._observe(failure.outcome, started)
-            self._log(failure, error)
+            log_failure(self.verb, failure, error, is_handled=self.failed is not None)
             if self.failed is None:
                 raise
             return self.failed(failure)
         self._observe(CallOutcome.ANSWERED, started)
         return Response(reply, media_type="application/json")
 
+    def _stopwatch(self) -> Lap:
+        """Each call of the result ends the phase that it names. The first phase begins now."""
+        began = self.clock()
+
+        def lap(phase: str) -> None:
+            nonlocal began
+            before, began = began, self.clock()
+            self.metrics.phase_seconds.labels(self.verb, phase).observe(began - before)
+
+        return lap
+
     def _observe(self, outcome: CallOutcome, started: float) -> None:
         seconds = self.clock() - started
         self.metrics.verb_seconds.labels(self.verb, outcome.value).observe(seconds)
-
-    def _log(self, failure: CallFailure, error: Exception) -> None:
-        """Log why the call failed. A call over a limit is a metric only."""
-        match failure.outcome:
-            case CallOutcome.INVALID:
-                LOG.warning("request not understood verb=%s reason=%r", self.verb, failure.reason)
-            case CallOutcome.UNREADY:
-                LOG.warning("request not answered verb=%s reason=%r", self.verb, failure.reason)
-            case CallOutcome.FAILED if self.failed is not None:  # else the error handlers log it
-                LOG.error("defect verb=%s", self.verb, exc_info=error)
-
-
-def _failure(error: Exception) -> CallFailure:
-    match error:
-        case LimitError():
-            return CallFailure(CallOutcome.BUSY, HTTPStatus.TOO_MANY_REQUESTS, str(error))
-        case WireError():
-            return CallFailure(CallOutcome.INVALID, HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field)
-        case BodyTooLargeError():
-            return CallFailure(CallOutcome.INVALID, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
-        case NotReadyError():
-            return CallFailure(CallOutcome.UNREADY, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        case _:
-            return CallFailure(CallOutcome.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR, DEFECT)
 
 
 class SchedulerEndpoints:
@@ -159,13 +118,13 @@ class SchedulerEndpoints:
         return scheduler.scores_reply(args.names, scores)
 
     async def _bind(self, body: bytes, _lap: Lap) -> bytes:
-        outcome = await self._scheduling.bind.bind(scheduler.parse_binding(body))
+        outcome = await self._scheduling.bind.bind(binding.parse_binding(body))
         self._binds.labels(outcome.label).inc()
-        return scheduler.binding_reply("" if isinstance(outcome, PodBound) else f"numa-extender: {outcome.reason}")
+        return binding.binding_reply("" if isinstance(outcome, PodBound) else f"numa-extender: {outcome.reason}")
 
     def _not_bound(self, failure: CallFailure) -> Response:
         self._binds.labels(failure.outcome.value).inc()
-        return Response(scheduler.binding_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
+        return Response(binding.binding_reply(f"numa-extender: {failure.reason}"), media_type="application/json")
 
 
 def _not_filtered(failure: CallFailure) -> Response:
@@ -207,8 +166,8 @@ def scheduler_router(endpoints: SchedulerEndpoints) -> APIRouter:
         "/scheduler/bind",
         name="bind",
         description="The extender's `bindVerb`. Always status 200; if the pod was not bound, the reason is in `Error`.",
-        responses={200: described(scheduler.ExtenderBindingResult)},
-        openapi_extra=json_body(scheduler.ExtenderBindingArgs),
+        responses={200: described(binding.ExtenderBindingResult)},
+        openapi_extra=json_body(binding.ExtenderBindingArgs),
         summary="Bind the pod, if the node's kubelet would admit it now",
     )(endpoints.bind)
     return router

@@ -129,6 +129,13 @@ def weight_of(kubelet: Kubelet | None, state: ManagerState | None) -> int:
     return found
 
 
+def key_of(possible: PossibleStates) -> object:
+    """Equal for possible states that give the same verdict for every new pod."""
+    states = possible.states
+    one = states[0].key if len(states) == 1 else frozenset(state.key for state in states)
+    return one, possible.complete, possible.in_turn, possible.contradictory, possible.changing
+
+
 class ClassTable:
     """Gives equal nodes the same `NodeClass`, as long as one of them has it."""
 
@@ -176,7 +183,7 @@ class ClassTable:
             return UNKNOWN if counts is None else self._one_more((counts, stale), counts=counts, stale=stale)
         shared = kubelet if id(kubelet) in self._uses else self._kubelets.setdefault(kubelet.identity, kubelet)
         return self._one_more(
-            (id(shared), possible.key, hidden, stale, score_only, pools),
+            (id(shared), key_of(possible), hidden, stale, score_only, pools),
             kubelet=shared,
             possible=possible,
             hidden=hidden,

@@ -182,6 +182,4 @@ def _is_as_reported(given: ProjectionInput) -> bool:
 
 
 def _computed_late(given: ProjectionInput, steps: Steps) -> LateProjection:
-    projection = project(given, steps)
-    _ = projection.possible.key  # takes as long as the state is large: it is kept
-    return LateProjection(given, projection, steps)
+    return LateProjection(given, project(given, steps), steps)

@@ -34,7 +34,7 @@ def container_hints(
         if held.bit_count() != container.cpus:
             return IMPOSSIBLE
         return generate_hints(kubelet, held, 0, container.cpus, budget)
-    return generate_hints(kubelet, available(kubelet, state), state.reusable_by(pod.uid), container.cpus, budget)
+    return generate_hints(kubelet, available(kubelet, state), reusable_by(state, pod.uid), container.cpus, budget)
 
 
 def pod_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: Budget = UNLIMITED) -> Hints | None:
@@ -61,7 +61,7 @@ def pod_hints(kubelet: Kubelet, state: CPUState, pod: PodRequest, budget: Budget
         union |= held
     if union.bit_count() == count:
         return generate_hints(kubelet, union, 0, count, budget)
-    return generate_hints(kubelet, available(kubelet, state), state.reusable_by(pod.uid) | union, count, budget)
+    return generate_hints(kubelet, available(kubelet, state), reusable_by(state, pod.uid) | union, count, budget)
 
 
 def available(kubelet: Kubelet, state: CPUState) -> int:
@@ -142,7 +142,7 @@ def allocate(
         check_smt_alignment(kubelet, state, container.cpus)
     if held is not None:
         return replace(state, reusable=_reusable_after(state, pod, container, held))
-    pool = available(kubelet, state) | state.reusable_by(pod.uid)
+    pool = available(kubelet, state) | reusable_by(state, pod.uid)
     cpus = take(kubelet, pool, container.cpus, affinity, budget)
     entries = {**state.entries, pod.uid: {**state.entries.get(pod.uid, {}), container.name: cpus}}
     return CPUState(
@@ -213,12 +213,17 @@ def _aligned_cpus(kubelet: Kubelet, affinity: int) -> int:
     return machine.cpu_bits_in_numa(affinity)
 
 
+def reusable_by(state: CPUState, uid: str) -> int:
+    """The CPUs that later containers of pod *uid* may take over."""
+    return state.reusable[1] if state.reusable[0] == uid else 0
+
+
 def _reusable_after(state: CPUState, pod: PodRequest, container: ContainerRequest, cpus: int) -> tuple[str, int]:
     """Ordinary init containers leave their CPUs to later containers. Other containers remove theirs from these.
 
     Source: policy_static.go, updateCPUsToReuse.
     """
-    reusable = state.reusable_by(pod.uid)
+    reusable = reusable_by(state, pod.uid)
     return pod.uid, reusable | cpus if container.reusable else reusable & ~cpus
 
 

@@ -99,7 +99,7 @@ def container_hints(
         if not _is_plugin_resource(state, resource):
             continue
         held = state.entries.get(pod.uid, {}).get(container.name, {}).get(resource, _NONE)
-        reusable = state.reusable_by(pod.uid).get(resource, _NONE)
+        reusable = reusable_by(state, pod.uid).get(resource, _NONE)
         result[resource] = _resource_hints(kubelet, state, resource, count, held, reusable, budget)
     return result
 
@@ -281,7 +281,7 @@ def _devices_to_allocate(
     needed = count - len(held)
     if needed <= 0:
         return _NONE
-    reusable = state.reusable_by(pod.uid).get(resource, _NONE)
+    reusable = reusable_by(state, pod.uid).get(resource, _NONE)
     reused = _pick(devices, reusable, min(needed, len(reusable)), choices, (container.name, resource), budget)
     needed -= len(reused)
     if not needed:
@@ -337,6 +337,11 @@ def _pick(
     return frozenset(i for g, n in zip(groups, split, strict=True) for i in g[:n])
 
 
+def reusable_by(state: DeviceState, uid: str) -> Mapping[str, frozenset[str]]:
+    """Ids by resource that later containers of pod *uid* may take over."""
+    return state.reusable[1] if state.reusable[0] == uid else {}
+
+
 def _reusable_after(
     state: DeviceState, pod: PodRequest, container: ContainerRequest, taken: Mapping[str, frozenset[str]]
 ) -> tuple[str, Mapping[str, frozenset[str]]]:
@@ -344,7 +349,7 @@ def _reusable_after(
 
     Source: manager.go, Allocate.
     """
-    reusable = dict(state.reusable_by(pod.uid))
+    reusable = dict(reusable_by(state, pod.uid))
     for resource, ids in taken.items():
         before = reusable.get(resource, _NONE)
         reusable[resource] = before | ids if container.reusable else before - ids

@@ -5,7 +5,7 @@ Only `startup.start` creates values of this type. They never change while the ku
 the managers whether the containers are created, and passes on unread what it gives them.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,7 +81,7 @@ class Kubelet:
     @property
     def identity(self) -> tuple[object, object]:
         """Equal for kubelets that give the same verdicts in equal states. Hashable."""
-        own = self.machine.identity, self.config.identity
+        own = self.machine.identity, config_identity(self.config)
         if self.borrowed:
             return own, self.borrowed
         return own if self.runtime is None else (own, self.runtime.identity)
@@ -90,3 +90,26 @@ class Kubelet:
     def allocatable_cpus(self) -> int:
         """CPUs that can be allocated exclusively: all but the reserved ones."""
         return self.machine.all_cpus & ~self.reserved_cpus
+
+
+def config_identity(config: KubeletConfig) -> tuple[object, ...]:
+    """Equal for configurations that give the same verdicts. Hashable: part of the key of a node class."""
+    return (
+        config.kubelet_version,
+        config.cpu_manager_policy,
+        _items(config.cpu_manager_policy_options),
+        config.memory_manager_policy,
+        tuple((r.numa, _items(r.limits_bytes)) for r in config.reserved_memory),
+        config.topology_manager_policy,
+        config.topology_manager_scope,
+        _items(config.topology_manager_policy_options),
+        config.reserved_system_cpus,
+        config.reservation_cpu_milli,
+        _items(config.reservation_bytes),
+        _items(config.feature_gates),
+        _items(config.rule_overrides),
+    )
+
+
+def _items(mapping: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(mapping.items()))

@@ -49,7 +49,7 @@ def container_hints(
     held = state.entries.get(pod.uid, {}).get(container.name)
     if held is not None:
         return regenerate_hints(held, request)
-    return _per_type(calculate_hints(state, request, state.reusable_by(pod.uid), budget), request)
+    return _per_type(calculate_hints(state, request, reusable_by(state, pod.uid), budget), request)
 
 
 def pod_hints(
@@ -69,7 +69,7 @@ def pod_hints(
     for c in pod.containers:
         if c.name in held_by:
             return regenerate_hints(held_by[c.name], c.memory_bytes or {} if restores else request)
-    return _per_type(calculate_hints(state, request, state.reusable_by(pod.uid), budget), request)
+    return _per_type(calculate_hints(state, request, reusable_by(state, pod.uid), budget), request)
 
 
 def _per_type(hints: Hints | None, request: Mapping[str, int]) -> dict[str, Hints | None]:
@@ -122,10 +122,10 @@ def calculate_hints(
 
 
 def _amounts(node: NUMANodeMemory, memory_type: str) -> MemoryAmounts:
-    amounts = node.get(memory_type)
-    if amounts is None:
-        raise KubeletPanicError(NIL_POINTER, missing=memory_type)
-    return amounts
+    for name, amounts in node.amounts:
+        if name == memory_type:
+            return amounts
+    raise KubeletPanicError(NIL_POINTER, missing=memory_type)
 
 
 def _open_masks(space: Universe, nodes: tuple[NUMANodeMemory, ...]) -> int:
@@ -176,7 +176,7 @@ def allocate(
         return replace(state, reusable=_reusable_after(state, pod, container, held))
     if max(request.values(), default=0) > INT64_MAX:
         raise _refusal(_NOT_INT64)
-    reusable = state.reusable_by(pod.uid)
+    reusable = reusable_by(state, pod.uid)
     budget.spend(len(request) * len(state.nodes) + len(pod.containers))
     # 2. Choose the NUMA nodes.
     mask = choose_mask(kubelet, state, request, reusable, affinity, budget, preferred=preferred)
@@ -290,7 +290,7 @@ def _discharge(nodes: tuple[NUMANodeMemory, ...], mask: int, memory_type: str, s
     """
     result = []
     for node in nodes:
-        amounts = node.get(memory_type) if mask >> node.id & 1 else None
+        amounts = dict(node.amounts).get(memory_type) if mask >> node.id & 1 else None
         if amounts is None:
             result.append(node)
             continue
@@ -309,6 +309,11 @@ def _with(
     return NUMANodeMemory(node.id, assignments, cells, amounts)
 
 
+def reusable_by(state: MemoryState, uid: str) -> Reusable:
+    """What later containers of pod *uid* may take over."""
+    return state.reusable[1] if state.reusable[0] == uid else {}
+
+
 def _reusable_after(
     state: MemoryState, pod: PodRequest, container: ContainerRequest, blocks: tuple[Block, ...]
 ) -> tuple[str, Reusable]:
@@ -316,7 +321,7 @@ def _reusable_after(
 
     Source: policy_static.go, updatePodReusableMemory.
     """
-    reusable = dict(state.reusable_by(pod.uid))
+    reusable = dict(reusable_by(state, pod.uid))
     for block in blocks:
         key = (block.mask, block.type)
         before = reusable.get(key, 0)

@@ -3,11 +3,9 @@
 `PodSpec` is a pod as far as admission reads it, quantities as exact ints in thousandths of the base unit (the API
 stores milli precision, rounded up). `PodRequest` is the same pod under one kubelet's rules, in the units of the
 managers; `resolve` computes it.
-
-Mirrors: `component-helpers/resource`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -103,9 +101,9 @@ class PodLevelRequest:
 class PodRequest:
     """A pod under one kubelet's rules.
 
-    `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `pod_level` is set only if the
-    managers allocate pod-level resources. `aligned` is False if no manager allocates anything for it. No manager reads
-    `spec` and `rules`, of which it was computed: they are for a policy of the container runtime.
+    `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `aligned` is False if no manager
+    has anything to allocate for it. `pod_level` is set only if the managers allocate pod-level resources. No manager
+    reads `spec` and `rules`, of which it was computed: they are for a policy of the container runtime.
     """
 
     uid: str
@@ -115,6 +113,7 @@ class PodRequest:
     total_cpus: int
     total_memory_bytes: Mapping[str, int]
     total_devices: Mapping[str, int]
+    aligned: bool
     spec: PodSpec = field(repr=False)
     rules: Rules = field(repr=False)
     pod_level: PodLevelRequest | None = None
@@ -124,41 +123,6 @@ class PodRequest:
         """Whether the pod is of QoS class Guaranteed."""
         return self.qos is QOSClass.GUARANTEED
 
-    @property
-    def aligned(self) -> bool:
-        """Whether any manager may have something to allocate for the pod."""
-        return self.pod_level is not None or any(c.cpus or c.memory_bytes or c.devices for c in self.containers)
-
     def copy(self, uid: str) -> "PodRequest":
         """A copy of this request for another pod, whose UID and name are *uid*."""
         return replace(self, uid=uid, name=uid)
-
-
-def value(milli: int) -> int:
-    """A quantity's whole value, rounded up as Quantity.Value does."""
-    return -(-milli // 1000)
-
-
-def has_pod_level_resources(pod: PodSpec) -> bool:
-    """Whether `spec.resources` names cpu, memory or hugepages.
-
-    Source: component-helpers/resource/helpers.go, IsPodLevelResourcesSet.
-    """
-    keys = {*(pod.pod_requests_milli or ()), *(pod.pod_limits_milli or ())}
-    return any(k in ("cpu", "memory") or k.startswith(HUGEPAGES_PREFIX) for k in keys)
-
-
-def peak(parts: Iterable[tuple[bool, bool, int]]) -> int:
-    """Peak of one amount over the pod's life. A part is (ordinary init container, sidecar, amount).
-
-    Ordinary init containers run one by one, together with the sidecars that are listed before them.
-    """
-    peak_init = sidecars = apps = 0
-    for is_init, is_sidecar, amount in parts:
-        if is_init:
-            peak_init = max(peak_init, sidecars + amount)
-        elif is_sidecar:
-            sidecars += amount
-        else:
-            apps += amount
-    return max(peak_init, apps + sidecars)

@@ -5,10 +5,10 @@ each container, and the totals in pod scope. A PodRequest is computed once for e
 every node.
 
 Mirrors: kubelet `pkg/apis/core/v1/helper/qos`, `cm/cpumanager/policy_static.go` (guaranteedCPUs, podGuaranteedCPUs),
-`cm/memorymanager/policy_static.go` (getRequestedResources, getPodRequestedResources).
+`cm/memorymanager/policy_static.go` (getRequestedResources, getPodRequestedResources), `component-helpers/resource`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from extender.kubelet.pod import (
@@ -20,9 +20,6 @@ from extender.kubelet.pod import (
     PodRequest,
     PodSpec,
     QOSClass,
-    has_pod_level_resources,
-    peak,
-    value,
 )
 from extender.kubelet.rules import Rules
 
@@ -84,6 +81,7 @@ def resolve(pod: PodSpec, rules: Rules) -> PodRequest:
         total_cpus=peak((c.reusable, c.sidecar, c.cpus) for c in containers),
         total_memory_bytes=_total_memory(containers) if pinned else {},
         total_devices=_total_devices(pod, containers, rules),
+        aligned=managed or any(c.cpus or c.memory_bytes or c.devices for c in containers),
         pod_level=_pod_level(pod, pinned=pinned) if managed else None,
         spec=pod,
         rules=rules,
@@ -164,3 +162,33 @@ def _total_memory(containers: tuple[ContainerRequest, ...]) -> dict[str, int]:
         name: peak((c.reusable, c.sidecar, (c.memory_bytes or {}).get(name, 0)) for c in containers)
         for name in sorted(types)
     }
+
+
+def value(milli: int) -> int:
+    """A quantity's whole value, rounded up as Quantity.Value does."""
+    return -(-milli // 1000)
+
+
+def has_pod_level_resources(pod: PodSpec) -> bool:
+    """Whether `spec.resources` names cpu, memory or hugepages.
+
+    Source: component-helpers/resource/helpers.go, IsPodLevelResourcesSet.
+    """
+    keys = {*(pod.pod_requests_milli or ()), *(pod.pod_limits_milli or ())}
+    return any(k in ("cpu", "memory") or k.startswith(HUGEPAGES_PREFIX) for k in keys)
+
+
+def peak(parts: Iterable[tuple[bool, bool, int]]) -> int:
+    """Peak of one amount over the pod's life. A part is (ordinary init container, sidecar, amount).
+
+    Ordinary init containers run one by one, together with the sidecars that are listed before them.
+    """
+    peak_init = sidecars = apps = 0
+    for is_init, is_sidecar, amount in parts:
+        if is_init:
+            peak_init = max(peak_init, sidecars + amount)
+        elif is_sidecar:
+            sidecars += amount
+        else:
+            apps += amount
+    return max(peak_init, apps + sidecars)

@@ -3,35 +3,51 @@
 Rules of this file
 - Every refusal is a `KubeletConfigError` naming the field, with the kubelet's own text if it has one.
 
-Mirrors: kubelet `cm/{cpumanager,memorymanager}` NewManager and validateState, `cm/topologymanager` NewManager.
+Mirrors: kubelet `cm/{cpu,memory,topology}manager`: NewManager, validateState, `policy_options.go`.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from extender.kubelet import state
 from extender.kubelet.budget import Budget
 from extender.kubelet.config import (
+    DEFAULT_MAX_NUMA_NODES,
     CPUOptions,
     KubeletConfig,
     Scope,
     TopologyOptions,
     TopologyPolicy,
-    parse_cpu_options,
-    parse_topology_options,
 )
 from extender.kubelet.cpu_assignment import Assignment
 from extender.kubelet.errors import DistributionHangError, KubeletConfigError, NotEnoughCPUsError, UnknownVersionError
 from extender.kubelet.hints import Distances
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
-from extender.kubelet.rules import NEWEST_MINOR, Rules, gate_enabled
+from extender.kubelet.rules import (
+    CPU_OPTION_LEVELS,
+    NEWEST_MINOR,
+    TOPOLOGY_OPTION_LEVELS,
+    OptionLevels,
+    Rules,
+    gate_enabled,
+)
 from extender.kubelet.sets import MAX_NUMA_ID, bits_of, format_list
 from extender.kubelet.verdict import Certainty
 
 E = TypeVar("E", TopologyPolicy, Scope)
 
 _STATIC_ERROR: Final = "cpumanager: new static policy error: "
+_CONFLICTS: Final = (
+    ("full-pcpus-only", "distribute-cpus-across-cores"),
+    ("distribute-cpus-across-numa", "distribute-cpus-across-cores"),
+    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-cores"),
+    ("prefer-align-cpus-by-uncorecache", "distribute-cpus-across-numa"),
+)
+"""Pairs of options that the static policy refuses, in the order in which it checks them."""
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 def start(machine: Machine, config: KubeletConfig, budget: Budget | None = None) -> Kubelet:
@@ -150,7 +166,7 @@ def _start_topology_manager(
     """Source: cm/topologymanager/topology_manager.go, NewManager; numa_info.go, NewNUMAInfo."""
     if policy is TopologyPolicy.NONE and rules.topology_options_ignored_by_none:
         return TopologyOptions(), None
-    options = parse_topology_options(config, rules.minor)
+    options = _parse_topology_options(config, rules.minor)
     rows = {n.id: n.distances for n in machine.numa_nodes}
     if options.prefer_closest_numa:
         for numa, row in rows.items():
@@ -181,7 +197,7 @@ def _start_cpu_options(
                 where, "cpumanager: new none policy error: options are not supported by policy none"
             )
         return CPUOptions()
-    options = parse_cpu_options(config, rules.minor)
+    options = _parse_cpu_options(config, rules.minor)
     if options.align_by_socket:
         if policy is TopologyPolicy.SINGLE_NUMA_NODE:
             raise KubeletConfigError(
@@ -196,6 +212,103 @@ def _start_cpu_options(
                 "than number of NUMA",
             )
     return options
+
+
+def _parse_cpu_options(config: KubeletConfig, minor: int) -> CPUOptions:
+    """The options of the static CPU policy, checked for availability and conflicts.
+
+    Source: kubelet cm/cpumanager/policy_options.go (CheckPolicyOptionAvailable, NewStaticPolicyOptions).
+
+    Raises:
+        KubeletConfigError: an unknown or unavailable option, a value that is not a boolean, or two options in conflict.
+    """
+    family = _OptionFamily("cpuManagerPolicyOptions", "CPU Manager Policy", CPU_OPTION_LEVELS, _STATIC_ERROR)
+    where = family.field
+    options = config.cpu_manager_policy_options
+    _check_available(family, options, config, minor)
+    on = {name: _parse_bool(where, name, value) for name, value in sorted(options.items())}
+    for first, second in _CONFLICTS:
+        if on.get(first) and on.get(second):
+            raise KubeletConfigError(
+                where, f"{_STATIC_ERROR}static policy options {first} and {second} can not be used at the same time"
+            )
+    return CPUOptions(
+        full_pcpus_only=on.get("full-pcpus-only", False),
+        distribute_across_numa=on.get("distribute-cpus-across-numa", False),
+        align_by_socket=on.get("align-by-socket", False),
+        distribute_across_cores=on.get("distribute-cpus-across-cores", False),
+        strict_reservation=on.get("strict-cpu-reservation", False),
+        prefer_align_by_uncore_cache=on.get("prefer-align-cpus-by-uncorecache", False),
+    )
+
+
+def _parse_topology_options(config: KubeletConfig, minor: int) -> TopologyOptions:
+    """The options of the Topology Manager, checked for availability.
+
+    Source: kubelet cm/topologymanager/policy_options.go.
+
+    Raises:
+        KubeletConfigError: an unknown or unavailable option, or a value that does not parse.
+    """
+    family = _OptionFamily(
+        "topologyManagerPolicyOptions", "Topology Manager Policy", TOPOLOGY_OPTION_LEVELS, "topologymanager: "
+    )
+    where = family.field
+    options = config.topology_manager_policy_options
+    _check_available(family, options, config, minor)
+    closest, max_nodes = False, DEFAULT_MAX_NUMA_NODES
+    for name, value in sorted(options.items()):
+        if name == "prefer-closest-numa-nodes":
+            closest = _parse_bool(where, name, value)
+        else:
+            max_nodes = _parse_max_nodes(where, value)
+    return TopologyOptions(prefer_closest_numa=closest, max_allowable_numa_nodes=max_nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _OptionFamily:
+    field: str
+    title: str
+    levels: Mapping[str, OptionLevels]
+    error_prefix: str
+
+
+def _check_available(family: _OptionFamily, options: Mapping[str, str], config: KubeletConfig, minor: int) -> None:
+    """Refuse options that the version does not have, or whose stability level is disabled by a feature gate."""
+    faults = []
+    for name in sorted(options):
+        level = family.levels[name].level(minor) if name in family.levels else None
+        if level is None:
+            faults.append(f'{family.error_prefix}unknown {family.title} option: "{name[:60]}"')
+            continue
+        gate = f"{family.title.replace(' ', '')}{level.capitalize()}Options"
+        if level != "stable" and not gate_enabled(gate, minor, config.feature_gates):
+            faults.append(
+                f"{family.error_prefix}{family.title} {level.capitalize()}-level Options not enabled, "
+                f'but option "{name}" provided'
+            )
+    if faults:
+        raise KubeletConfigError(family.field, faults[0], tuple(faults[1:]))
+
+
+def _parse_bool(where: str, name: str, value: str) -> bool:
+    if value in _TRUE:
+        return True
+    if value in _FALSE:
+        return False
+    raise KubeletConfigError(where, f'bad value for option "{name}": {value[:40]!r} is not a boolean')
+
+
+def _parse_max_nodes(where: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 9):
+        raise KubeletConfigError(
+            where, f'unable to convert policy option to integer "max-allowable-numa-nodes": {value[:40]!r}'
+        )
+    if int(value) < DEFAULT_MAX_NUMA_NODES:
+        raise KubeletConfigError(
+            where, f"the minimum value of max-allowable-numa-nodes is {DEFAULT_MAX_NUMA_NODES}, not {value}"
+        )
+    return int(value)
 
 
 def _reserved_cpus(machine: Machine, config: KubeletConfig, assignment: Assignment, budget: Budget) -> int:

@@ -84,10 +84,6 @@ class CPUState:
         """What decides about later admissions: which CPUs are in the shared pool."""
         return self.default
 
-    def reusable_by(self, uid: str) -> int:
-        """The CPUs that later containers of pod *uid* may take over."""
-        return self.reusable[1] if self.reusable[0] == uid else 0
-
 
 class MemoryAmounts(NamedTuple):
     """One memory type on one NUMA node, in bytes."""
@@ -103,19 +99,13 @@ class NUMANodeMemory(NamedTuple):
     """One NUMA node of the memory manager's machine state.
 
     `cells` is the mask of the group it is in (its own bit when alone); `assignments` counts blocks that use it.
+    `amounts`: by type, only the types that the node has.
     """
 
     id: int
     assignments: int
     cells: int
     amounts: tuple[tuple[str, MemoryAmounts], ...]
-
-    def get(self, memory_type: str) -> MemoryAmounts | None:
-        """The amounts of one type; None if the node has no such type."""
-        for name, amounts in self.amounts:
-            if name == memory_type:
-                return amounts
-        return None
 
 
 class Block(NamedTuple):
@@ -143,10 +133,6 @@ class MemoryState:
     def key(self) -> object:
         """What decides about later admissions: what each NUMA node has free, and its group."""
         return self.nodes
-
-    def reusable_by(self, uid: str) -> Mapping[tuple[int, str], int]:
-        """Bytes by (mask, type) that later containers of pod *uid* may take over."""
-        return self.reusable[1] if self.reusable[0] == uid else {}
 
 
 class Device(NamedTuple):
@@ -180,10 +166,6 @@ class DeviceState:
             (resource, _kinds(devices, self.held.get(resource, frozenset())))
             for resource, devices in sorted(self.devices.items())
         )
-
-    def reusable_by(self, uid: str) -> Mapping[str, frozenset[str]]:
-        """Ids by resource that later containers of pod *uid* may take over."""
-        return self.reusable[1] if self.reusable[0] == uid else {}
 
     @classmethod
     def of(

@@ -9,7 +9,7 @@ Rules of this file
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -175,17 +175,3 @@ class Metrics:
         family = Histogram(f"numa_extender_{name}", TEXTS[name], labels, registry=self.registry, buckets=buckets)
         family.labels = cache(family.labels)  # type: ignore[method-assign]
         return family
-
-
-class Stopwatch:
-    """Measures the phases of one call of *verb*. Each `lap` ends the phase that it names. *clock*: seconds."""
-
-    def __init__(self, seconds: Histogram, verb: str, clock: Callable[[], float]) -> None:
-        self._seconds, self._verb, self._clock = seconds, verb, clock
-        self._at = clock()
-
-    def lap(self, phase: str) -> None:
-        """End the phase that began with the last lap."""
-        now = self._clock()
-        self._seconds.labels(self._verb, phase).observe(now - self._at)
-        self._at = now

@@ -23,7 +23,7 @@ from extender.questions.tune import tune_documents
 from extender.questions.what_if import what_if_documents
 from extender.replay.alignment import alignment_of_outcomes
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import SHAPE_UID
+from extender.scheduling.pod_shape import SHAPE_UID
 from extender.wire import advice_replies as advice
 from extender.wire import pod_replies as pods
 from extender.wire import questions as asks

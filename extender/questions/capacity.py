@@ -30,8 +30,9 @@ from extender.replay.alignment import Alignment, alignment_of_outcomes
 from extender.replay.alignment_demand import Demand
 from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import PodShape, refusal_by_demand
+from extender.scheduling.judgement import refusal_by_demand
 from extender.scheduling.node_totals import add, format_milli, pod_requests, shortages
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.pod_replies import CapacityEnd, CapacityLimit, CapacityReply, CapacitySummary, NodeCapacity, RunsOut
 from extender.wire.questions import CapacityRequest

@@ -30,7 +30,7 @@ from extender.questions.resize_check import resized
 from extender.questions.snapshot import Snapshot
 from extender.questions.words import plural
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.advice_replies import DefragmentPoint, DefragmentReply
 from extender.wire.questions import DefragmentRequest
 from extender.wire.replies import ReplyBody

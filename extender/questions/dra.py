@@ -34,7 +34,8 @@ from extender.questions.claim_alignment import (
 from extender.questions.node_context import DynamicDevice, NodeContext, Subject
 from extender.replay.pod import Pod
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.scoring import score_nodes
 

@@ -18,8 +18,8 @@ from extender.kubelet.errors import BudgetError
 from extender.questions.dra import ClaimForecast, shape_with, taken_by, with_forecast, without_claims_of
 from extender.questions.node_context import NOTHING_KNOWN, LookUp, Subject
 from extender.replay.pod import Pod
-from extender.scheduling.judgement import PodShape
-from extender.scheduling.replays import LOOP_STEPS
+from extender.scheduling.judge import LOOP_STEPS
+from extender.scheduling.pod_shape import PodShape
 
 STEPS_OF_A_SEARCH: Final = 500
 """What a search for devices costs. The first one costs more than the event loop may do: it is made beside it."""

@@ -30,8 +30,8 @@ from extender.questions.node_pods import CertainPlace, NodePod, place_of, pods_o
 from extender.replay.alignment import Alignment
 from extender.scheduling import victims
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests, shortages
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.groups import HOST
 from extender.wire.placement_rules import AntiAffinity
 from extender.wire.workloads import PodWorkload

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from extender.kubelet import cpu_manager, device_manager, memory_manager
 from extender.kubelet.admission import Outcome, admit, is_given_up
 from extender.kubelet.config import TopologyPolicy
 from extender.kubelet.errors import BudgetError
@@ -38,7 +39,7 @@ from extender.replay.creation import grants_of, policy_of, with_devices
 from extender.replay.demands import Breach, BrokenDemand, broken_by_outcome, is_always_met
 from extender.replay.nri_pod import nri_pod
 from extender.replay.pod import Pod
-from extender.scheduling.judgement import SHAPE_UID
+from extender.scheduling.pod_shape import SHAPE_UID
 from extender.wire.pod_replies import AllocationStep, ComparedPool, Explanation, Hint, HintsStep, MergeStep, PoolsStep
 from extender.wire.verdicts import shown_amount
 
@@ -206,9 +207,9 @@ def _cannot_be_aligned(
 
 def _kept(kubelet: Kubelet, state: ManagerState, resource: str, uid: str) -> int:
     """The NUMA nodes of the CPUs or devices that the next container of the pod has to take over; 0: none."""
-    cpus = state.cpu.reusable_by(uid) if resource == "cpu" else 0
+    cpus = cpu_manager.reusable_by(state.cpu, uid) if resource == "cpu" else 0
     kept = sum(1 << numa for numa, members in kubelet.machine.numa_cpus.items() if members & cpus)
-    for each in state.devices.reusable_by(uid).get(resource, ()):
+    for each in device_manager.reusable_by(state.devices, uid).get(resource, ()):
         kept |= state.devices.devices[resource][each].numa or 0
     return kept
 
@@ -230,16 +231,16 @@ def _rooms(kubelet: Kubelet, state: ManagerState, resource: str, uid: str) -> di
 
     Containers take over what init containers before them had.
     """
-    cpus = replace(state.cpu, default=state.cpu.default | state.cpu.reusable_by(uid))
+    cpus = replace(state.cpu, default=state.cpu.default | cpu_manager.reusable_by(state.cpu, uid))
     rooms = numa_room(kubelet, replace(state, cpu=cpus))
     if resource == "cpu":
         return {numa: room.cpus for numa, room in rooms.items()}
     if (devices := state.devices.devices.get(resource)) is not None:
-        left = [devices[each].numa or 0 for each in state.devices.reusable_by(uid).get(resource, ())]
+        left = [devices[each].numa or 0 for each in device_manager.reusable_by(state.devices, uid).get(resource, ())]
         return {
             numa: room.devices.get(resource, 0) + sum(mask >> numa & 1 for mask in left) for numa, room in rooms.items()
         }
-    memory = state.memory.reusable_by(uid)
+    memory = memory_manager.reusable_by(state.memory, uid)
     return {
         numa: room.memory[resource] + memory.get((1 << numa, resource), 0)
         for numa, room in rooms.items()

@@ -38,8 +38,8 @@ from extender.questions.words import plural
 from extender.replay.alignment import Alignment, PodAlignment
 from extender.replay.creation import whole_placements
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import SHAPE_UID, PodShape
 from extender.scheduling.node_totals import format_milli, pod_requests
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.victims import RunningPod
 from extender.wire.advice_replies import EvictedPod, MakeRoomReply, RoomPlan
 from extender.wire.errors import WireError

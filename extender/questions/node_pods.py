@@ -27,8 +27,9 @@ from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.creation import grants_of
 from extender.replay.pod import Pod
 from extender.replay.possible_states import admit_in_all
-from extender.scheduling.judgement import PodShape, refusal_by_demand
+from extender.scheduling.judgement import refusal_by_demand
 from extender.scheduling.node_totals import add, pod_requests
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.errors import WireError
 from extender.wire.groups import Group, group_of
 from extender.wire.placement_rules import PlacementRules

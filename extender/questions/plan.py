@@ -27,8 +27,9 @@ from extender.replay.alignment import Alignment, PodAlignment, alignment_of_outc
 from extender.replay.creation import placed_by, whole_placements
 from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judgement import Judgement
 from extender.scheduling.node_totals import add, pod_requests
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.scoring import score_nodes
 from extender.wire import pod_replies
 from extender.wire.errors import WireError

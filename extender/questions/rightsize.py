@@ -139,7 +139,7 @@ class Rightsize:
 def _memory_boundaries(state: MemoryState, memory: int) -> Iterator[tuple[int, str]]:
     """Smaller amounts in whole MiB at which one more fits on a NUMA node."""
     for node in state.nodes:
-        amounts = node.get("memory")
+        amounts = dict(node.amounts).get("memory")
         if memory and amounts is not None:
             count = amounts.allocatable // memory + 1
             yield amounts.allocatable // count >> 20 << 20, f"{_part(count)} the memory of NUMA node {node.id}"

@@ -41,8 +41,9 @@ from extender.replay.alignment import PodAlignment, alignment_of_outcomes
 from extender.replay.pod import Pod
 from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
+from extender.scheduling.judgement import Judgement
 from extender.scheduling.node_totals import pod_requests
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.scoring import score_nodes
 from extender.wire import pod_replies, verdicts
 from extender.wire.errors import WireError

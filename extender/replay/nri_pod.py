@@ -1,6 +1,7 @@
 """A pod as the NRI topology-aware policy sees it: the amounts that the kubelet passes to the container runtime."""
 
-from extender.kubelet.pod import Container, ContainerKind, PodRequest, PodSpec, has_pod_level_resources, peak, value
+from extender.kubelet.pod import Container, ContainerKind, PodRequest, PodSpec
+from extender.kubelet.resolve import has_pod_level_resources, peak, value
 from extender.kubelet.rules import Rules
 from extender.nri.admission import NriContainerKind, UnplacedContainer
 from extender.nri.objects import NO_METADATA, NriPod, QoS

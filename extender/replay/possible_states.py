@@ -109,12 +109,6 @@ class PossibleStates:
         """Whether there is exactly one state."""
         return self.complete and len(self.states) == 1 and not self.in_turn
 
-    @property
-    def key(self) -> object:
-        """Equal for possible states that give the same verdict for every new pod."""
-        one = self.states[0].key if len(self.states) == 1 else frozenset(state.key for state in self.states)
-        return one, self.complete, self.in_turn, self.contradictory, self.changing
-
     def admit(
         self, kubelet: Kubelet, request: PodRequest, *, max_replays: int = MAX_REPLAYS, budget: Budget | None = None
     ) -> tuple[Outcome, ...]:

@@ -46,7 +46,7 @@ from extender.scheduling.placement_annotation import ANNOTATION, placement_annot
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.reservation import Reservation
 from extender.scheduling.shared import SharedParts
-from extender.wire.scheduler import ExtenderBindingArgs
+from extender.wire.binding import ExtenderBindingArgs
 
 LOG: Final = logging.getLogger(__name__)
 _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 0.4

@@ -4,35 +4,42 @@ Rules of this file
 - This is the only place that finds missing judgements, replays them and stores them.
 - Replays run off the event loop. Only `MAX_AT_ONCE` classes with at most `LOOP_STEPS` steps in all are replayed on it:
   for a few classes a thread costs more than the replay.
+- Last shares of one namespace's pods take at most a tenth of the time: see `CachedJudge.answer`.
+- Nodes whose states differ only in what does not matter to the pod need one judgement (`Alike`).
 - A class that could not be judged counts as unknown. It is logged and counted once, with all that reproduces it.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from extender.bounded import BoundedMap
 from extender.cluster.class_index import Classes
-from extender.cluster.free_table import Int64s
+from extender.cluster.free_table import NO_KEY, FreeTable, Int64s, RowGroup, StatesGroup
 from extender.cluster.node_class import NodeClass
 from extender.cluster.store import NodeStore
 from extender.kubelet.budget import Budget
 from extender.kubelet.verdict import Certainty
 from extender.replay.counts import NEWEST_RULES
 from extender.replay.pod import Pod
-from extender.scheduling import replays
-from extender.scheduling.cache import UNJUDGED, JudgementCache, NodeAnswers, ShapeJudgements
 from extender.scheduling.effects import Effects
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, PodShape, Trouble
+from extender.scheduling.judge import SLOW, BoundedJudge, Judged, judge_all, judge_quickly, shares_to_have, time_limit
+from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, Trouble
 from extender.scheduling.late_projections import LateProjections
+from extender.scheduling.pod_shape import UNJUDGED, JudgementCache, NodeAnswers, PodShape, ShapeJudgements
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged
 
 MAX_AT_ONCE: Final = 16
 """How many classes are judged on the event loop: those of the few nodes that changed since the last call of a shape."""
+LONG_SECONDS: Final = 0.3
+"""If the replays of a call take longer, they are long: kube-scheduler makes one call after another."""
+PAUSE_SHARE: Final = 9.0
+"""After long replays, pods of the namespace get no last shares for this many times as long."""
+MAX_RESTING: Final = 1_000
+"""The number of namespaces for which that is kept."""
 MERIT_STEPS: Final = 20_000
 """Steps of a call on the event loop for the merits of nodes with equal keys: 20 ms. Others are judged one by one."""
 NOT_JUDGED: Final = Judgement(None, Certainty.UNKNOWN)
@@ -43,6 +50,43 @@ CHANGING: Final = Judgement(RefusalReason.CHANGING, Certainty.UNKNOWN)
 """The judgement of a node that changes faster than it can be judged."""
 _MAX_ATTEMPTS: Final = 5
 """How often a node is judged that changes while it is judged."""
+
+
+MAX_MERGES: Final = 500
+"""How many times one call goes through rows: each takes some 0.1 ms, and more for thousands of rows."""
+WORTH: Final = 4
+"""From this many nodes of a group on, comparing them is faster than judging them one by one."""
+
+
+class Alike(NamedTuple):
+    """Nodes with equal keys for a pod. `members`: positions in the places; they are the `rows` of the `group`."""
+
+    members: Int64s
+    group: RowGroup | StatesGroup
+    rows: Int64s
+
+
+def alike(table: FreeTable, shape: PodShape, places: Int64s) -> Iterator[Alike]:
+    """Sets of nodes with equal keys for the pod.
+
+    Nodes without a key, those of small groups, and those beyond `MAX_MERGES` are in no set: they are judged one by one,
+    off the event loop.
+    """
+    left = MAX_MERGES
+    for group, which, rows in table.by_group(places):
+        steps = shape.steps(group.kubelet.rules)
+        merges = group.merges(steps)
+        if len(rows) < WORTH or merges > left:
+            continue
+        left -= merges
+        numbers = group.alike(rows, steps)
+        if numbers is None:
+            continue
+        order = np.argsort(numbers, kind="stable")
+        ends = np.flatnonzero(np.diff(numbers[order])) + 1
+        for members in np.split(order, ends):
+            if numbers[members[0]] != NO_KEY:
+                yield Alike(which[members], group, rows[members])
 
 
 class NotReadyError(Exception):
@@ -74,7 +118,7 @@ class CachedJudge:
         self._metrics, self._offload = effects.metrics, effects.offload
         self._clock, self._cpu_clock = effects.clock, effects.cpu_clock
         self.ranking: Final = ranking or self
-        self._resting: BoundedMap[str, float] = BoundedMap(replays.MAX_RESTING)
+        self._resting: BoundedMap[str, float] = BoundedMap(MAX_RESTING)
         """Until when the pods of a namespace get no last shares."""
         self.projections: Final[LateProjections] = ranking.projections if ranking else LateProjections(cluster, effects)
 
@@ -106,24 +150,24 @@ class CachedJudge:
         """
         namespace, began = entry.shape.pod.namespace, self._clock()
         is_any_feasible |= began < self._resting.get(namespace, began)
-        shares = replays.shares_to_have(is_any_feasible=is_any_feasible)
+        shares = shares_to_have(is_any_feasible=is_any_feasible)
         due = [each for each in entry.missing(classes) if entry.shares.get(each.id, 0) < shares]
         if not due:
             return
-        limit, had = replays.time_limit(self._clock, deadline), dict(entry.shares)
-        judged: replays.Judged = await self._offload(
-            replays.judge_all, self.judge, entry.shape, due, limit, had, is_any_feasible, self._cpu_clock
+        limit, had = time_limit(self._clock, deadline), dict(entry.shares)
+        judged: Judged = await self._offload(
+            judge_all, self.judge, entry.shape, due, limit, had, is_any_feasible, self._cpu_clock
         )
         entry.shares.update(judged.had)
-        if (seconds := self._clock() - began) > replays.LONG_SECONDS and not is_any_feasible:
-            self._resting[namespace] = began + seconds * (1 + replays.PAUSE_SHARE)
+        if (seconds := self._clock() - began) > LONG_SECONDS and not is_any_feasible:
+            self._resting[namespace] = began + seconds * (1 + PAUSE_SHARE)
         self._store(entry, due, judged.judgements)
 
     def answer_at_once(self, entry: ShapeJudgements, classes: Collection[NodeClass]) -> bool:
         """As `answer`, on the event loop, by short replays, also for `ranking`; whether all of *classes* are judged."""
         missing = entry.missing(classes)
         short = [each for each in missing if each.id not in entry.shares]
-        judged = replays.judge_quickly(self.ranking.judge, entry.shape, short)
+        judged = judge_quickly(self.ranking.judge, entry.shape, short)
         if judged and self.ranking is not self:
             ranked = {i: each._replace(detail="") for i, each in judged.items()}
             self.ranking.cache.store(self.ranking.entry(entry.shape.pod), ranked, self._cluster.index.ids)
@@ -153,7 +197,7 @@ class CachedJudge:
                 f"out of time with {len(unheard)} of {len(classes)} kinds of nodes to judge; "
                 "the next attempt goes on with them"
             )
-        return {each.id: replays.SLOW if each.id in entry.shares else NO_TURN for each in left}
+        return {each.id: SLOW if each.id in entry.shares else NO_TURN for each in left}
 
     async def answer_nodes(
         self, entry: ShapeJudgements, names: Sequence[str], now: float, deadline: float | None = None
@@ -170,7 +214,7 @@ class CachedJudge:
         codes = entry.codes_of(ids, kinds)
         missing = np.flatnonzero(codes == UNJUDGED)
         is_new = len(missing) == len(names)
-        if len(missing) >= (MAX_AT_ONCE + 1 if is_new else replays.WORTH):
+        if len(missing) >= (MAX_AT_ONCE + 1 if is_new else WORTH):
             await self._judge_alike(entry, classes[missing], slots[missing], deadline)
             codes[missing] = entry.codes_of(ids[missing], kinds)
             missing = np.flatnonzero(codes == UNJUDGED)
@@ -195,7 +239,7 @@ class CachedJudge:
         """
         index = self._cluster.index
         ids, places = index.ids[slots], index.places[slots]
-        found = list(replays.alike(self._cluster.classes.free, entry.shape, places))
+        found = list(alike(self._cluster.classes.free, entry.shape, places))
         if not found:
             return
         firsts: list[NodeClass] = classes[[each.members[0] for each in found]].tolist()
@@ -251,7 +295,7 @@ class CachedJudge:
             if judgement is not None and judgement.trouble is not None:
                 is_slow = judgement.trouble is Trouble.STEPS and judgement.certainty is Certainty.UNKNOWN
                 is_left_out = is_slow and self._late_nodes is not LateNodes.PASS
-                settled[each.id] = replays.SLOW if is_left_out else judgement._replace(detail="")
+                settled[each.id] = SLOW if is_left_out else judgement._replace(detail="")
                 self._report(entry.shape.pod, each, judgement.trouble, judgement.detail)
         self.cache.store(entry, settled, self._cluster.index.ids)
 

@@ -1,4 +1,4 @@
-"""Refusals of nodes of which only counts per NUMA node are known.
+"""Judgements of nodes of which only counts per NUMA node are known.
 
 Rules of this file
 - A refusal is a proof: the kubelet refuses the pod whatever CPU ids, core siblings, memory groups and device sets are
@@ -15,10 +15,32 @@ is not in the counts, so a refusal is never permanent.
 
 from extender.kubelet.config import Scope, TopologyPolicy
 from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import has_pod_level_resources
+from extender.kubelet.verdict import Certainty
 from extender.nri.counts import NriCounts, refusal_by_pools
 from extender.replay.counts import Counts
 from extender.replay.nri_pod import nri_pod
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason, refusal_by_reason
+
+
+def judged_by_counts(shape: PodShape, counts: Counts, policy: UncertaintyPolicy, *, stale: bool) -> Judgement:
+    """The judgement of a node of which only counts per NUMA node are known."""
+    request = shape.request(counts.rules)
+    if counts.nri is not None and not stale and policy.degraded is Action.REPLAY:
+        refusal = refusal_by_policy(counts.nri, request)
+        if refusal is not None or not request.aligned:
+            return Judgement(refusal, Certainty.DEGRADED)
+    if not request.aligned:
+        return INDIFFERENT
+    if stale:
+        return Judgement(RefusalReason.STALE if policy.stale is Action.REFUSE else None, Certainty.STALE)
+    if policy.degraded is Action.REPLAY:
+        refusal = refusal_by_counts(counts, request, pod_level=has_pod_level_resources(shape.pod))
+    else:
+        refusal = RefusalReason.UNKNOWN if policy.degraded is Action.REFUSE else None
+    return Judgement(refusal, Certainty.DEGRADED)
 
 
 def refusal_by_counts(counts: Counts, request: PodRequest, *, pod_level: bool) -> RefusalReason | None:

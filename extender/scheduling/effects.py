@@ -21,7 +21,7 @@ class SchedulingMetrics(Protocol):
     """Everything that the verbs count."""
 
     def filtered(self, counts: Mapping[tuple[str, Certainty], int]) -> None:
-        """How many candidates got each answer; see `objections.counts_of`."""
+        """How many candidates got each answer; see `filter.counts_of`."""
 
     def replayed(self, count: int) -> None:
         """This many classes were judged by replay."""

@@ -6,27 +6,27 @@ Rules of this file
 - Filter has its own deadline, so that kube-scheduler always receives the reason. Judgements made until then are kept.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
+
+import numpy as np
 
 from extender.cluster.pods import KnownPod, with_default
 from extender.kubelet.verdict import Certainty
 from extender.replay.alignment_demand import Demand
-from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.cached_judge import NotReadyError
-from extender.scheduling.objections import (
-    PASSED,
-    FilterCall,
-    Filtered,
-    counts_of,
-    filtered_by_judgements,
-    with_resolvable,
-)
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.objections import FilterCall, Filtered, Objector, with_resolvable
+from extender.scheduling.pod_shape import NodeAnswers
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.scheduling.records.decisions import call_about
 from extender.scheduling.shared import SharedParts
 from extender.wire.scheduler import SchedulerArgs
 
+PASSED: Final = "passed"
+"""The label of feasible nodes in counts. Refused nodes are counted by the text of their reason."""
 EXACTLY_PASSED: Final = (PASSED, Certainty.EXACT)
 
 
@@ -63,7 +63,7 @@ class Filter:
         filtered, answers = await self._judged(args, now)
         call = FilterCall(args, known, answers, now)
         for objector in self._objectors:
-            if objector.is_asked(filtered):
+            if _is_asked(objector, filtered):
                 filtered = await objector.filter(call, filtered)
         is_refused = bool(args.names) and not filtered.feasible
         noted = call_about("filter", args, answers, now, filtered.instead, is_refused=is_refused, place=filtered.place)
@@ -97,3 +97,33 @@ class Filter:
             text = f"{RefusalReason.DEMAND_FAULT.text}: {demand.fault}"
             return Filtered(feasible=(), refused=dict.fromkeys(filtered.refused, text))
         return with_resolvable(filtered) if filtered.refused and self._failed_resolvable else filtered
+
+
+def _is_asked(objector: Objector, filtered: Filtered) -> bool:
+    """Whether filter asks the feature after this result."""
+    has_grounds = objector.grounds is None or bool(objector.grounds)
+    return has_grounds and not (objector.is_for_refused and filtered.feasible)
+
+
+def counts_of(answers: NodeAnswers) -> Mapping[tuple[str, Certainty], int]:
+    """How many candidates got each answer, by (PASSED or the text of the reason, certainty)."""
+    counts: Counter[tuple[str, Certainty]] = Counter()
+    for _, judgement, count in answers.kinds.counts(answers.codes):
+        counts[_text(judgement) or PASSED, judgement.certainty] += count
+    return counts
+
+
+def filtered_by_judgements(answers: NodeAnswers) -> Filtered:
+    """Separate the candidates, by the texts of their judgements alone."""
+    codes: dict[str, list[int]] = {}
+    for code, judgement, _ in answers.kinds.counts(answers.codes):
+        codes.setdefault(_text(judgement), []).append(code)
+    if codes.keys() == {""}:
+        return Filtered(feasible=answers.names)
+    parts = {text: answers.names_at(np.flatnonzero(np.isin(answers.codes, each))) for text, each in codes.items()}
+    return Filtered(feasible=parts.pop("", []), refused={name: text for text, part in parts.items() for name in part})
+
+
+def _text(judgement: Judgement) -> str:
+    """The text of the refusal; "" for a feasible node."""
+    return "" if judgement.refusal is None else judgement.refusal.text

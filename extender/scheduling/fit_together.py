@@ -18,8 +18,9 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import admit_in_all
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judgement import Judgement
 from extender.scheduling.node_totals import exceeds, pod_requests
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.victims import numa_nodes_of
 

@@ -10,10 +10,17 @@ Rules of this file
   POSSIBLE.
 - A class is judged by full replays in every state that its nodes can be in. Classes with equal keys (`free_table`) get
   the judgement of one of them.
+- Every class of a call gets the first of `SHARES` before any gets the second. So what takes few steps is judged first,
+  and no class delays another by more than its share.
+- Once a node is feasible, the call spends `LATER_STEPS` on second shares and begins no third one. What is left goes on
+  with the next call, at the share where it stopped.
+- Steps stand for time. A class that twice used much more CPU time than its steps say has used up all of its shares.
+- `judge_all` can run in any thread; `judge_quickly` is short enough for the event loop.
 """
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -23,17 +30,15 @@ from extender.cluster.node_class import NodeClass
 from extender.kubelet.admission import MAX_OUTCOMES, is_given_up, is_indifferent
 from extender.kubelet.budget import Budget, for_replays
 from extender.kubelet.kubelet import Kubelet
-from extender.kubelet.pod import PodRequest, has_pod_level_resources
+from extender.kubelet.pod import PodRequest
 from extender.kubelet.verdict import Admitted, Certainty, Provider, Reason, Rejected
-from extender.replay.counts import Counts
 from extender.replay.nri_pod import nri_pod
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.counts_only import refusal_by_counts, refusal_by_policy
+from extender.scheduling.counts_only import judged_by_counts, refusal_by_policy
 from extender.scheduling.judgement import (
     INDIFFERENT,
     Action,
     Judgement,
-    PodShape,
     Trouble,
     UncertaintyPolicy,
     do_ids_decide_socket,
@@ -41,6 +46,7 @@ from extender.scheduling.judgement import (
     refusal_by_demand,
     refusal_without_placement,
 )
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import BY_PLACEMENT, AdmissionOutcome, Strategy
 from extender.scheduling.ranking.rows import rows_outcome
 from extender.scheduling.reasons import RefusalReason, refusal_of
@@ -48,6 +54,21 @@ from extender.scheduling.reasons import RefusalReason, refusal_of
 _MAX_DETAIL: Final = 4_000
 """How many characters of a traceback are kept, from its end."""
 
+
+SHARES: Final = (5_000, 100_000, 1_000_000)
+"""Steps of a replay in its first, second and last turn: from some milliseconds to a second.
+
+The most that a recorded admission takes is 181,000, and 3 of 14,981 take more than 100,000 (docs/decisions.md)."""
+LATER_STEPS: Final = SHARES[1]
+"""Steps of second shares in one call after which no other one begins, if a node is feasible."""
+SLOW_SECONDS: Final = 20e-6
+"""A replay whose steps take more CPU time than this each counts as slow. A step takes about a microsecond."""
+SPARE_SECONDS: Final = 0.2
+"""CPU time that a replay may take beyond its steps."""
+SLOW: Final = Judgement(RefusalReason.LATE, Certainty.UNKNOWN, trouble=Trouble.STEPS)
+"""The judgement of a class that has used up its shares: its nodes are left out, and no others."""
+LOOP_STEPS: Final = 5_000
+"""Steps of all replays of one call on the event loop: some milliseconds. Nearly every replay takes fewer."""
 
 Judge = Callable[[PodShape, NodeClass], Judgement]
 
@@ -92,7 +113,7 @@ class BoundedJudge:
         """The judgement by the first of these that decides: counts, settings, full replays."""
         kubelet, policy = node_class.kubelet, self._policy
         if node_class.counts is not None:
-            return _by_counts(shape, node_class.counts, policy, stale=node_class.stale)
+            return judged_by_counts(shape, node_class.counts, policy, stale=node_class.stale)
         if node_class.awaited:
             return Judgement(RefusalReason.AWAITED, Certainty.UNKNOWN)
         if kubelet is None or not node_class.states:
@@ -259,24 +280,6 @@ def _by_setting(kubelet: Kubelet, policy: UncertaintyPolicy, *, stale: bool) -> 
     return None
 
 
-def _by_counts(shape: PodShape, counts: Counts, policy: UncertaintyPolicy, *, stale: bool) -> Judgement:
-    """The judgement of a node of which only counts per NUMA node are known."""
-    request = shape.request(counts.rules)
-    if counts.nri is not None and not stale and policy.degraded is Action.REPLAY:
-        refusal = refusal_by_policy(counts.nri, request)
-        if refusal is not None or not request.aligned:
-            return Judgement(refusal, Certainty.DEGRADED)
-    if not request.aligned:
-        return INDIFFERENT
-    if stale:
-        return Judgement(RefusalReason.STALE if policy.stale is Action.REFUSE else None, Certainty.STALE)
-    if policy.degraded is Action.REPLAY:
-        refusal = refusal_by_counts(counts, request, pod_level=has_pod_level_resources(shape.pod))
-    else:
-        refusal = RefusalReason.UNKNOWN if policy.degraded is Action.REFUSE else None
-    return Judgement(refusal, Certainty.DEGRADED)
-
-
 def _unknown(policy: UncertaintyPolicy) -> Judgement:
     return Judgement(RefusalReason.UNKNOWN if policy.unknown is Action.REFUSE else None, Certainty.UNKNOWN)
 
@@ -289,3 +292,80 @@ def _needs(request: PodRequest, managers: frozenset[Provider]) -> bool:
         Provider.DEVICE: any(c.devices for c in request.containers),
     }
     return any(wants.get(manager, False) for manager in managers)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`judgements` by class id. `had`: how many shares each class that needs more has used up, by class id."""
+
+    judgements: dict[int, Judgement] = field(default_factory=dict)
+    had: dict[int, int] = field(default_factory=dict)
+
+
+def time_limit(clock: Callable[[], float], deadline: float | None) -> Callable[[], bool]:
+    """Says whether *deadline* has passed; None: it never has."""
+    return lambda: deadline is not None and clock() > deadline
+
+
+def shares_to_have(*, is_any_feasible: bool) -> int:
+    """How many shares a class can get in a call."""
+    return len(SHARES) - 1 if is_any_feasible else len(SHARES)
+
+
+def judge_all(
+    judge: BoundedJudge,
+    shape: PodShape,
+    classes: Collection[NodeClass],
+    out_of_time: Callable[[], bool] = lambda: False,
+    had: Mapping[int, int] | None = None,
+    is_any_feasible: bool = False,  # noqa: FBT001, FBT002 - work that runs elsewhere takes no keywords
+    cpu_clock: Callable[[], float] = lambda: 0.0,
+) -> Judged:
+    """Judge each class, or as many as there is time for. May run in another thread.
+
+    *had*: how many of its `SHARES` a class had in earlier calls, by class id; 0 if it is not there. *is_any_feasible*:
+    whether a node of another class is feasible. *cpu_clock*: seconds of CPU time of the thread.
+    """
+    shares = {each.id: (had or {}).get(each.id, 0) for each in classes}
+    judged, spent = Judged(), 0.0
+    for number, steps in enumerate(SHARES):
+        for each in classes:
+            if shares[each.id] != number or each.id in judged.judgements:
+                continue
+            is_enough = number >= shares_to_have(is_any_feasible=is_any_feasible) or spent >= LATER_STEPS
+            if out_of_time() or (is_any_feasible and number and is_enough):
+                return judged
+            for _ in range(2):  # a pause of the process can take the time of one replay, and seldom of two in a row
+                budget, began = Budget(steps, out_of_time), cpu_clock()
+                judgement = judge(shape, each, budget)
+                is_slow = cpu_clock() - began > SPARE_SECONDS + SLOW_SECONDS * budget.used
+                if not is_slow:
+                    break
+            spent += budget.used if number else 0
+            if is_slow:
+                judged.judgements[each.id] = SLOW
+            elif judgement.trouble is Trouble.TIME:
+                if budget.used > steps / 2:  # the same would happen in each call
+                    judged.had[each.id] = number + 1
+                return judged
+            elif judgement.trouble is Trouble.STEPS and number + 1 < len(SHARES):
+                judged.had[each.id] = shares[each.id] = number + 1
+            else:
+                judged.had.pop(each.id, None)
+                judged.judgements[each.id] = judgement
+                is_any_feasible |= judgement.refusal is None and judgement.trouble is None
+    return judged
+
+
+def judge_quickly(judge: BoundedJudge, shape: PodShape, classes: Iterable[NodeClass]) -> dict[int, Judgement]:
+    """The judgements that take no more than `LOOP_STEPS` steps in all; fit for the event loop."""
+    judged: dict[int, Judgement] = {}
+    steps: float = LOOP_STEPS
+    for node_class in classes:
+        budget = Budget(steps)
+        judgement = judge(shape, node_class, budget)
+        if judgement.trouble is Trouble.STEPS:
+            break
+        judged[node_class.id] = judgement
+        steps -= budget.used
+    return judged

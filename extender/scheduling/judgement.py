@@ -1,4 +1,4 @@
-"""The values of judging: pod shapes and judgements, what happens to uncertain nodes, and demands for alignment.
+"""The values of judging: judgements, what happens to uncertain nodes, and demands for alignment.
 
 Rules of this file
 - A pod with a required demand gets a node only where a replay shows that the demand is met. So nodes of which nothing,
@@ -15,66 +15,11 @@ from extender.kubelet.admission import Outcome
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.pod import PodRequest
-from extender.kubelet.resolve import resolve
-from extender.kubelet.rules import Rules
 from extender.kubelet.verdict import Admitted, Certainty
-from extender.replay.alignment_demand import NO_DEMAND, Demand
+from extender.replay.alignment_demand import Demand
 from extender.replay.demands import Breach, broken_by_claims, broken_by_outcome, is_always_met
-from extender.replay.pod import Pod
-from extender.replay.pod_steps import PodSteps
 from extender.replay.possible_states import MAX_STATES
 from extender.scheduling.reasons import RefusalReason
-from extender.wire.nri_annotations import annotation_faults
-
-SHAPE_UID: Final = "\0shape"
-"""A UID that no API server assigns: no node holds anything for it."""
-
-
-class PodShape:
-    """A pod without its name, with its request resolved once for each rule set of kubelets. Any thread may call it."""
-
-    __slots__ = ("_has_faults", "_key", "_requests", "_steps", "has_demand", "pod")
-
-    def __init__(self, pod: Pod) -> None:
-        self.pod = pod
-        self.has_demand: Final = pod.demand != NO_DEMAND
-        self._requests: dict[Rules, PodRequest] = {}
-        self._steps: dict[Rules, PodSteps] = {}
-        self._has_faults: bool | None = None
-        self._key: tuple[object, ...] | None = None
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """`Pod.whole_shape`, computed once."""
-        if self._key is None:
-            self._key = self.pod.whole_shape
-        return self._key
-
-    @property
-    def has_annotation_faults(self) -> bool:
-        """Whether something is wrong with the pod's annotations of the NRI topology-aware policy."""
-        if self._has_faults is None:
-            names = [container.name for container in self.pod.containers]
-            self._has_faults = bool(annotation_faults(self.pod.metadata.annotations, names))
-        return self._has_faults
-
-    def request(self, rules: Rules) -> PodRequest:
-        """The pod's request to the managers of a kubelet with these rules."""
-        found = self._requests.get(rules)
-        if found is None:
-            found = self._requests[rules] = resolve(self.pod, rules)
-        return found
-
-    def steps(self, rules: Rules) -> PodSteps:
-        """The merges of the pod's admission by a kubelet with these rules."""
-        found = self._steps.get(rules)
-        if found is None:
-            found = self._steps[rules] = PodSteps(self.request(rules))
-        return found
-
-    def is_aligned_anywhere(self, rules: Iterable[Rules]) -> bool:
-        """Whether a manager of a kubelet with any of *rules* can have something to align for the pod."""
-        return any(self.request(each).aligned for each in rules)
 
 
 class Action(StrEnum):

@@ -16,10 +16,8 @@ Rules of this file
   shows no reason at all for a node that a reply leaves out.
 """
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +26,11 @@ from extender.cluster.pods import KnownPod
 from extender.kubelet.verdict import Certainty
 from extender.replay.pod import Pod
 from extender.scheduling.binder import BindOutcome, NotBound
-from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import NodeAnswers
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.scheduler import SchedulerArgs
 
-PASSED: Final = "passed"
-"""The label of feasible nodes in counts. Refused nodes are counted by the text of their reason."""
 Scores = NDArray[np.uint8]
 """The score of each candidate, 0 to 10."""
 
@@ -116,30 +112,6 @@ def with_resolvable(filtered: Filtered) -> Filtered:
     return replace(filtered, resolvable=parts[False], refused=parts[True])
 
 
-def counts_of(answers: NodeAnswers) -> Mapping[tuple[str, Certainty], int]:
-    """How many candidates got each answer, by (PASSED or the text of the reason, certainty)."""
-    counts: Counter[tuple[str, Certainty]] = Counter()
-    for _, judgement, count in answers.kinds.counts(answers.codes):
-        counts[_text(judgement) or PASSED, judgement.certainty] += count
-    return counts
-
-
-def filtered_by_judgements(answers: NodeAnswers) -> Filtered:
-    """Separate the candidates, by the texts of their judgements alone."""
-    codes: dict[str, list[int]] = {}
-    for code, judgement, _ in answers.kinds.counts(answers.codes):
-        codes.setdefault(_text(judgement), []).append(code)
-    if codes.keys() == {""}:
-        return Filtered(feasible=answers.names)
-    parts = {text: answers.names_at(np.flatnonzero(np.isin(answers.codes, each))) for text, each in codes.items()}
-    return Filtered(feasible=parts.pop("", []), refused={name: text for text, part in parts.items() for name in part})
-
-
-def _text(judgement: Judgement) -> str:
-    """The text of the refusal; "" for a feasible node."""
-    return "" if judgement.refusal is None else judgement.refusal.text
-
-
 @dataclass(frozen=True, slots=True)
 class FilterCall:
     """A filter call.
@@ -172,14 +144,9 @@ class Objector:
     call that only simulates, so that nothing of it is recorded; None: it is a real call.
     """
 
-    grounds: Sized | None = None
+    grounds: Sized | None = ()
     is_for_refused = False
     simulate: Callable[[SchedulerArgs], Awaitable[Filtered | None]] | None = None
-
-    def is_asked(self, filtered: Filtered) -> bool:
-        """Whether filter asks the feature after this result."""
-        has_grounds = self.grounds is None or bool(self.grounds)
-        return has_grounds and not (self.is_for_refused and filtered.feasible)
 
     async def filter(self, _call: FilterCall, filtered: Filtered, /) -> Filtered:
         """The result without the nodes that the feature objects to."""

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from extender.config.settings import Settings
-from extender.identity import Peer, is_loopback
+from extender.identity import LOOPBACK_ADDRESSES, Peer
 from extender.observability.metrics import Metrics
 from extender.transport.places import ConnectionSlots, Place
 
@@ -107,7 +107,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.peer = Peer(self.client[0] if self.client else "", _certificate(tls))
         self.app_state = {**self.app_state, "peer": self.peer}
         self.quiet_since = self.loop.time()
-        self._place.is_kept = bool(self.peer.certificate) or is_loopback(self.peer.address)
+        self._place.is_kept = bool(self.peer.certificate) or self.peer.address in LOOPBACK_ADDRESSES
         self._place.close = self.give_up
         self._metrics.connections.labels(self._listener).inc()
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from extender.kubelet.pod import Container, ContainerKind, QOSClass, peak
+from extender.kubelet.pod import Container, ContainerKind, QOSClass
+from extender.kubelet.resolve import peak
 from extender.replay.alignment_demand import (
     CPU,
     DEVICES,

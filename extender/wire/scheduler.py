@@ -1,4 +1,4 @@
-"""The scheduler extender protocol (k8s.io/kube-scheduler/extender/v1), as Go writes and reads it.
+"""Filter and prioritize of the extender protocol (k8s.io/kube-scheduler/extender/v1), as Go writes and reads them.
 
 Rules of this file
 - Keys are Go field names, capitalised. Unset lists and maps are null. Pods and nodes inside have their usual keys.
@@ -8,7 +8,7 @@ Rules of this file
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -19,15 +19,7 @@ from numpy.typing import NDArray
 
 from extender.replay.pod import Pod
 from extender.wire.errors import WireError, shown
-from extender.wire.parsing import (
-    Json,
-    converted,
-    decoded,
-    integer_at,
-    load_deep_json,
-    optional_object_at,
-    text_at,
-)
+from extender.wire.parsing import Json, converted, integer_at, load_deep_json, optional_object_at, text_at
 from extender.wire.pods import pod_from_json
 from extender.wire.replies import about
 
@@ -156,37 +148,3 @@ def error_reply(message: str) -> bytes:
 def _encoded(result: ExtenderFilterResult) -> bytes:
     """By orjson, which writes 5,000 names in half the time of msgspec."""
     return orjson.dumps(asdict(result), default=asdict)
-
-
-_Name = Annotated[str, Meta(min_length=1, max_length=253)]
-_UID = Annotated[
-    str, Meta(min_length=1, max_length=128, description="A pod recreated under the same name has another UID.")
-]
-
-
-class ExtenderBindingArgs(msgspec.Struct, frozen=True):
-    """What kube-scheduler sends to bind."""
-
-    PodName: _Name
-    PodNamespace: _Name
-    PodUID: _UID
-    Node: _Name
-
-
-class ExtenderBindingResult(msgspec.Struct):
-    """The reply of bind."""
-
-    Error: Annotated[str, about("Why the pod was not bound. Empty if it was.")]
-
-
-_ARGS: Final = msgspec.json.Decoder(ExtenderBindingArgs)
-
-
-def parse_binding(body: bytes) -> ExtenderBindingArgs:
-    """Read the body of a bind request. Raises WireError."""
-    return decoded(_ARGS, body)
-
-
-def binding_reply(error: str) -> bytes:
-    """The reply, with status 200. *error* empty: the pod is bound."""
-    return msgspec.json.encode(ExtenderBindingResult(error))

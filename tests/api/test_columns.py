@@ -19,8 +19,9 @@ from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
 from extender.scheduling.cached_judge import MAX_AT_ONCE, CachedJudge
-from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
-from extender.scheduling.objections import PASSED
+from extender.scheduling.filter import PASSED
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.pods import pod_from_json
 from tests.asking import ask, asked

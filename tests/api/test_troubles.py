@@ -13,7 +13,8 @@ from extender.app import make_app, make_service
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.budget import Budget
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import least_numa
 from tests.faults.hostile_nodes import many_numa_nodes, uneven_numa_nodes
 from tests.reports import args_of, pod_of, report_of, sample

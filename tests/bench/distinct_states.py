@@ -41,10 +41,11 @@ from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.free_amounts import FreeAmounts
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape, UncertaintyPolicy
+from extender.scheduling.cached_judge import alike
+from extender.scheduling.judge import BoundedJudge, judge_all
+from extender.scheduling.judgement import Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
-from extender.scheduling.replays import alike, judge_all
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import devices_from_json, kubelet_config_from_json, machine_from_json
 

@@ -13,22 +13,15 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.cluster.node_class import ClassTable
-from extender.features.preemption.plan import (
-    MAX_REPLAYS,
-    CandidateNode,
-    Plan,
-    Preemptor,
-    ReplayBudget,
-    plan_preemption,
-)
+from extender.features.preemption.plan import MAX_REPLAYS, CandidateNode, Plan, Preemptor, ReplayBudget, plan_preemption
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.judge import BoundedJudge, judge_all
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
-from extender.scheduling.replays import judge_all
 from extender.scheduling.victims import NodePods, RunningPod
 from extender.wire.pods import pod_from_json
 from extender.wire.preemption import Proposal

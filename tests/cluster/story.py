@@ -19,7 +19,7 @@ from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
 from extender.replay.pod import Pod
 from extender.samples.nodes import SampleNode
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.pods import pod_from_json
 from tests.cluster.reading import classes_at
 from tests.observations import observation_of

@@ -32,7 +32,8 @@ from extender.replay.creation import grants_of, init_phases
 from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.wire.nri_reports import MAX_GRANTS
 from extender.wire.pods import pod_from_json

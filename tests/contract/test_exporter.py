@@ -13,6 +13,7 @@ from extender.app import make_service
 from extender.config.settings import Settings
 from extender.demo.exporters import PublishError, publish, serve_podresources
 from extender.demo.serving import serving
+from extender.kubelet.kubelet import config_identity
 from extender.samples.files import write_node
 from extender.samples.nodes import SampleNode, Workload
 from tests.reports import args_of, pod_of, sample
@@ -56,7 +57,7 @@ def test_the_extender_holds_exactly_the_node_that_was_written(
     assert record.kubelet is not None
     assert record.state is not None
     assert record.kubelet.machine == node.kubelet.machine
-    assert record.kubelet.config.identity == node.kubelet.config.identity
+    assert config_identity(record.kubelet.config) == config_identity(node.kubelet.config)
     assert record.state.key == node.state.key
     assert record.state.pod_uids == node.state.pod_uids
     assert record.observation.hidden == frozenset()

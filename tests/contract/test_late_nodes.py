@@ -20,7 +20,8 @@ from extender.kubelet.verdict import Certainty
 from extender.samples.nodes import Workload
 from extender.scheduling import cached_judge
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement, PodShape, Trouble, UncertaintyPolicy
+from extender.scheduling.judgement import Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from extender.scheduling.reasons import RefusalReason
 from tests.contract.live import Client

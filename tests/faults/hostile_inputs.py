@@ -26,6 +26,7 @@ from extender.kube.objects import parse_events
 from extender.kube.reviews import Reviews
 from extender.lint.documents import read_documents, read_environment
 from extender.samples.nodes import Workload
+from extender.wire.binding import parse_binding
 from extender.wire.documents import read_documents as read_question
 from extender.wire.documents import read_yaml_documents
 from extender.wire.errors import WireError
@@ -33,7 +34,7 @@ from extender.wire.nrt import REPORT, counted, published_from_json, unpack_repor
 from extender.wire.parsing import parse_milli, parse_whole
 from extender.wire.preemption import parse_preemption
 from extender.wire.reports import read_heartbeat, read_report
-from extender.wire.scheduler import parse_args, parse_binding
+from extender.wire.scheduler import parse_args
 from extender.wire.workloads import workload_from_json
 from tests.faults.kinds import made, read_by_calls, read_by_watch, seeds, sources
 from tests.reports import args_of, pod_of, report_of, sample

@@ -5,8 +5,8 @@ from pathlib import Path
 from prometheus_client import Counter, Histogram
 
 from extender.api.access.middleware import _OUTCOMES as DENIED
+from extender.api.call_outcomes import CallOutcome
 from extender.api.reports import _OUTCOMES as REPORT_OUTCOMES
-from extender.api.scheduler import CallOutcome
 from extender.observability.metrics import Metrics
 from extender.scheduling.binder import BindFailure, MaybeBound, PodBound
 from extender.scheduling.records.demand_results import DemandResult

@@ -16,7 +16,7 @@ from extender.questions.plan import PlacementPlan
 from extender.replay.possible_states import NO_STATES, PossibleStates
 from extender.samples.machines import GPU
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.pod_replies import NodeCapacity
 from extender.wire.workloads import PodWorkload as Manifest
 from extender.wire.workloads import workload_from_json

@@ -5,7 +5,8 @@ from extender.questions.defragment import Defragment
 from extender.questions.evictions import Evictions
 from extender.samples.machines import Hardware
 from extender.samples.nodes import Workload
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.workloads import workload_from_json
 from tests.reports import pod_of, sample
 from tests.subjects import judge, over_after, subject_of

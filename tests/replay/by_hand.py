@@ -135,7 +135,7 @@ class Node:
 
     def free(self, memory_type: str = "memory", unit: int = 1 << 30) -> list[int]:
         """Free memory of one type on each NUMA node."""
-        amounts = [node.get(memory_type) for node in self.state.memory.nodes]
+        amounts = [dict(node.amounts).get(memory_type) for node in self.state.memory.nodes]
         return [a.free // unit for a in amounts if a is not None]
 
     def start(self, uid: str) -> None:

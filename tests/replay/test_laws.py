@@ -139,7 +139,7 @@ def _is_given_back(state: ManagerState, after: ManagerState) -> None:
     assert after.devices.held.items() <= {**state.devices.held}.items()
     assert [n.assignments for n in after.memory.nodes] == [n.assignments for n in state.memory.nodes]
     for name in ("memory", "hugepages-2Mi"):
-        free = [sum(a.free for n in s.memory.nodes if (a := n.get(name))) for s in (state, after)]
+        free = [sum(a.free for n in s.memory.nodes if (a := dict(n.amounts).get(name))) for s in (state, after)]
         assert free[0] == free[1]
 
 

@@ -13,11 +13,11 @@ from extender.kubelet.pod import PodRequest
 from extender.kubelet.resolve import resolve
 from extender.kubelet.verdict import Admitted, Certainty
 from extender.replay.possible_states import PossibleStates, admit_in_all
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Action, Judgement, PodShape, Trouble, UncertaintyPolicy
+from extender.scheduling.judge import SHARES, BoundedJudge, judge_all
+from extender.scheduling.judgement import Action, Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.replays import SHARES, judge_all
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
 from tests.faults.hostile_nodes import NIC, bare

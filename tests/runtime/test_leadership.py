@@ -19,8 +19,9 @@ from extender.runtime import api_server
 from extender.runtime.leadership import lease_settings
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.binder import BindFailure, Binding, BindOutcome, GatedBinder, Leadership, NotBound, PodBound
+from extender.wire.binding import ExtenderBindingArgs
 from extender.wire.pods import pod_from_json
-from extender.wire.scheduler import ExtenderBindingArgs, SchedulerArgs
+from extender.wire.scheduler import SchedulerArgs
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of
 from tests.waiting import PATIENCE_SECONDS

@@ -14,10 +14,11 @@ from extender.cluster.node_class import ClassTable, NodeClass
 from extender.kubelet.budget import Budget
 from extender.kubelet.startup import initial_state
 from extender.replay.possible_states import PossibleStates
+from extender.scheduling.cached_judge import MAX_MERGES, WORTH, alike
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import SHAPE_UID, PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
-from extender.scheduling.replays import MAX_MERGES, WORTH, alike
 from extender.wire.pods import pod_from_json
 from tests.bench.distinct_states import TYPES, Type, _full_replays, _kubelet, _states, random_pod
 from tests.reports import pod_of

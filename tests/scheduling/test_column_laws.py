@@ -28,12 +28,12 @@ from extender.replay.pod import Pod
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode
 from extender.scheduling import cached_judge
-from extender.scheduling.cache import JudgementCache, NodeAnswers
 from extender.scheduling.cached_judge import CachedJudge
 from extender.scheduling.effects import Effects
+from extender.scheduling.filter import filtered_by_judgements
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import SHAPE_UID, Action, Judgement, PodShape, UncertaintyPolicy
-from extender.scheduling.objections import filtered_by_judgements
+from extender.scheduling.judgement import Action, Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import SHAPE_UID, JudgementCache, NodeAnswers, PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.records.unjudged import UnjudgedClasses

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.node_class import ClassTable
-from extender.kubelet.pod import has_pod_level_resources
-from extender.kubelet.resolve import resolve
+from extender.kubelet.resolve import has_pod_level_resources, resolve
 from extender.kubelet.rules import Rules
 from extender.kubelet.sets import iter_bits, parse_list
 from extender.kubelet.startup import start
@@ -17,7 +16,8 @@ from extender.replay.counts import Counts, ZoneCounts
 from extender.replay.possible_states import NO_STATES
 from extender.scheduling.counts_only import refusal_by_counts
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.nrt import OURS, counted, published_from_json

@@ -16,9 +16,9 @@ from extender.replay.counts import Counts
 from extender.replay.possible_states import PossibleStates
 from extender.samples.machines import Hardware
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import JudgementCache
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import JudgementCache, PodShape
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.scoring import score_nodes

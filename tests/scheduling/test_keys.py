@@ -25,11 +25,12 @@ from extender.kubelet.verdict import Provider
 from extender.replay.alignment_demand import NO_DEMAND, AlignmentDemand, Demand, DemandScope, MemoryDemand
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling import replays as replays_file
+from extender.scheduling import cached_judge
+from extender.scheduling.cached_judge import alike
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import SHAPE_UID, Action, PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import Action, UncertaintyPolicy
+from extender.scheduling.pod_shape import SHAPE_UID, PodShape
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
-from extender.scheduling.replays import alike
 from extender.wire.scenarios import scenario_from_json
 from tests.replay.strategies import scenarios as drawn_scenarios
 from tests.replay.vectors import VERSIONS, scenarios
@@ -50,7 +51,7 @@ DEMANDS = (
 @pytest.fixture(autouse=True, scope="module")
 def _small_groups() -> Iterator[None]:
     """Pairs of nodes are compared too."""
-    with patch.object(replays_file, "WORTH", 2):
+    with patch.object(cached_judge, "WORTH", 2):
         yield
 
 

@@ -12,7 +12,7 @@ from extender.app import make_service
 from extender.cluster import node_projection
 from extender.cluster import store as stores
 from extender.cluster.events import PodGone, PodSeen
-from extender.cluster.node_class import NodeClass
+from extender.cluster.node_class import NodeClass, key_of
 from extender.cluster.steps import LOOP_STEPS, LOOP_STEPS_OF_ALL
 from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
@@ -72,7 +72,7 @@ def at_once(*names: str, change: Callable[[NodeStore], None] = bind_four) -> lis
 
 
 def same(one: NodeClass, other: NodeClass) -> bool:
-    return one.possible.key == other.possible.key
+    return key_of(one.possible) == key_of(other.possible)
 
 
 def run(story: Callable[[NodeStore, Gate, Any], Awaitable[None]], *, is_open: bool) -> None:

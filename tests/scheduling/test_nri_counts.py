@@ -15,7 +15,7 @@ from extender.features.topologies.feature import CONFIRM_SECONDS, MISSED, Topolo
 from extender.kube.changes import Batch, Seen
 from extender.kubelet.verdict import Certainty
 from extender.nri.books import Books
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.nrt import DEFAULT_REFRESH_SECONDS, REPORT
 from extender.wire.pods import pod_from_json

@@ -23,14 +23,14 @@ from extender.questions.what_if import what_if
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.cache import FEW, JudgementCache, Kinds, NodeAnswers
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, PodShape, Trouble, UncertaintyPolicy
-from extender.scheduling.objections import PASSED, counts_of, filtered_by_judgements
+from extender.scheduling.cached_judge import PAUSE_SHARE
+from extender.scheduling.filter import PASSED, counts_of, filtered_by_judgements
+from extender.scheduling.judge import LOOP_STEPS, SHARES, SLOW, BoundedJudge, judge_all, judge_quickly
+from extender.scheduling.judgement import INDIFFERENT, Action, Judgement, Trouble, UncertaintyPolicy
+from extender.scheduling.pod_shape import FEW, JudgementCache, Kinds, NodeAnswers, PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import UnjudgedClasses
-from extender.scheduling.replays import LOOP_STEPS, PAUSE_SHARE, SHARES, SLOW, judge_all, judge_quickly
 from extender.scheduling.scoring import scale_of, score_nodes, score_of_one
 from extender.wire.pods import pod_from_json
 from extender.wire.workloads import workload_from_json

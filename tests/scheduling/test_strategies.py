@@ -21,12 +21,12 @@ from extender.kubelet.state import Device, DeviceState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.judge import BoundedJudge, judge_all
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.headrooms import Headroom, headrooms_of
 from extender.scheduling.ranking.placement import AdmissionOutcome
 from extender.scheduling.ranking.strategies import STRATEGIES, Weights, make_strategy
-from extender.scheduling.replays import judge_all
 from extender.scheduling.scoring import score_nodes
 from extender.wire.pods import pod_from_json
 from extender.wire.scenarios import kubelet_config_from_json

@@ -17,12 +17,12 @@ from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.judge import BoundedJudge, judge_all
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.headrooms import headrooms_of
 from extender.scheduling.ranking.placement import AdmissionOutcome
 from extender.scheduling.ranking.strategies import FULL, STRATEGIES, Weights, make_strategy
-from extender.scheduling.replays import judge_all
 from extender.scheduling.scoring import score_nodes
 from extender.wire.scenarios import scenario_from_json
 from tests.replay.strategies import scenarios

@@ -17,7 +17,7 @@ from extender.features.kueue.held import WorkloadPlace
 from extender.features.kueue.objects import CheckState, Phase, WorkloadHead
 from extender.features.kueue.places import FoundPlaces
 from extender.identity import EVERYTHING
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of
 

@@ -13,7 +13,8 @@ from extender.kubelet.verdict import Reason, Rejected, Verdict
 from extender.questions.explain import first_fault
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.reasons import RefusalReason, refusal_of
 from extender.wire.errors import WireError

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.kubelet.pod import ContainerKind, QOSClass, has_pod_level_resources
-from extender.kubelet.resolve import qos_class, resolve
+from extender.kubelet.pod import ContainerKind, QOSClass
+from extender.kubelet.resolve import has_pod_level_resources, qos_class, resolve
 from extender.kubelet.rules import Rules
 from extender.wire.errors import WireError
 from extender.wire.parsing import parse_milli, parse_whole

@@ -13,8 +13,9 @@ from extender.kube.pods import PodDecoder, PodRecord
 from extender.samples.nodes import SampleNode
 from extender.scheduling.binder import Binding, BindOutcome, GatedBinder, PodBound, Unelected
 from extender.scheduling.objections import Filtered
+from extender.wire.binding import ExtenderBindingArgs
 from extender.wire.pods import pod_from_json
-from extender.wire.scheduler import ExtenderBindingArgs, SchedulerArgs
+from extender.wire.scheduler import SchedulerArgs
 from tests.observations import observation_of
 from tests.reports import pod_of, sample
 from tests.world.clock import Clock

@@ -36,7 +36,7 @@ from extender.api.access.limits import LimitError, Limits
 from extender.api.access.routes import Need, need_of
 from extender.api.http.problems import problem
 from extender.config.settings import Settings
-from extender.identity import EVERYTHING, AccessScope, Means, NotAllowedError, Peer, Principal, is_loopback
+from extender.identity import EVERYTHING, LOOPBACK_ADDRESSES, AccessScope, Means, NotAllowedError, Peer, Principal
 from extender.observability.logs import REQUEST_ID
 from extender.observability.metrics import Metrics
 from extender.wire.scheduler import error_reply
@@ -85,7 +85,7 @@ class AccessControl:
         if peer.certificate:
             _check_origin(asgi, needed, Means.CERTIFICATE)
             return self._by_certificate(peer, needed)
-        if is_loopback(peer.address) and _names_this_machine(headers.get("host", "")):
+        if peer.address in LOOPBACK_ADDRESSES and _names_this_machine(headers.get("host", "")):
             scopes = settings.loopback_scopes
             if needed not in scopes:
                 raise NotAllowedError(
@@ -110,7 +110,7 @@ class AccessControl:
             NotAllowedError: it reports another node.
             LimitError: a limit is exceeded.
         """
-        if needed is AccessScope.REPORT and not principal.may_report(node_name):
+        if needed is AccessScope.REPORT and principal.node_name not in (None, node_name):
             raise NotAllowedError(
                 HTTPStatus.FORBIDDEN, f"{principal.name} may not report another node", principal.means
             )

@@ -114,7 +114,7 @@ def problem_count(record: NodeRecord, note: Note | None) -> int:
 def numa_summaries(kubelet: Kubelet, state: ManagerState) -> list[NUMASummary]:
     """The NUMA nodes of a node, ascending by id."""
     machine, sockets = kubelet.machine, numa_sockets(kubelet)
-    counted = {node.id: node.get("memory") for node in state.memory.nodes}
+    counted = {node.id: dict(node.amounts).get("memory") for node in state.memory.nodes}
     summaries: list[NUMASummary] = []
     for node, (free, free_bytes) in zip(machine.numa_nodes, free_by_numa(kubelet, state), strict=True):
         cpus, memory = machine.numa_cpus.get(node.id, 0), counted.get(node.id)
@@ -146,7 +146,7 @@ def free_cpu_count(record: NodeRecord) -> int:
 def free_by_numa(kubelet: Kubelet, state: ManagerState) -> list[tuple[int, int | None]]:
     """For each NUMA node: the free CPUs, and the free memory in bytes; None if no manager counts memory."""
     free, machine, by_policy = free_cpus(kubelet, state), kubelet.machine, numa_room_of(state)
-    counted = {node.id: node.get("memory") for node in state.memory.nodes}
+    counted = {node.id: dict(node.amounts).get("memory") for node in state.memory.nodes}
     rooms: list[tuple[int, int | None]] = []
     for node in machine.numa_nodes:
         cpus, memory = (machine.numa_cpus.get(node.id, 0) & free).bit_count(), counted.get(node.id)

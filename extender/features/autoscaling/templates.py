@@ -26,7 +26,8 @@ from extender.cluster.node_class import NodeClass
 from extender.features.autoscaling.pools import MAX_COMPARED, MAX_POOLS, Model, Pools
 from extender.kube.objects import mapping, strings
 from extender.scheduling.cached_judge import NotReadyError
-from extender.scheduling.objections import Filtered, Objector, filtered_by_judgements
+from extender.scheduling.filter import filtered_by_judgements
+from extender.scheduling.objections import Filtered, Objector
 from extender.wire.scheduler import SchedulerArgs
 
 PREFIX: Final = "template-node-for-"
@@ -62,8 +63,7 @@ class TemplateNodes(Objector):
             if reasons := [each.refusal.text for each in judgements if each.refusal is not None]:
                 refused[name] = reasons[0]
         others = [name for name in args.names if not classes.get(name)]
-        answers = await judging.answer_nodes(entry, others, now, deadline)
-        refused |= filtered_by_judgements(answers).refused
+        refused |= filtered_by_judgements(await judging.answer_nodes(entry, others, now, deadline)).refused
         return Filtered(feasible=[name for name in args.names if name not in refused], refused=refused)
 
     def _templates(self, args: SchedulerArgs) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -53,18 +53,9 @@ from extender.kubelet.verdict import Certainty
 from extender.questions.claim_alignment import extended_by_claims, may_claim_cpus
 from extender.replay.pod import Claimed, ClaimedDevice, Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound
-from extender.scheduling.objections import (
-    BindCall,
-    FilterCall,
-    Filtered,
-    Objector,
-    avoid,
-    only,
-    with_feasible,
-    without,
-)
+from extender.scheduling.judge import time_limit
+from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, avoid, only, with_feasible, without
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.replays import time_limit
 from extender.wire.scheduler import SchedulerArgs
 
 MAX_NODES: Final = 64
@@ -94,6 +85,8 @@ NOT_ALLOCATED: Final = NotBound(
 
 class ClaimCheck(Objector):
     """Checks the claims of pods that demand alignment."""
+
+    grounds = None
 
     def __init__(self, service: Service, devices: ClaimObjects, forecasts: Forecasts | None = None) -> None:
         self._cluster, self._devices, self._forecasts = service.known.nodes, devices, forecasts

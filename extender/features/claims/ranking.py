@@ -26,11 +26,10 @@ from extender.questions.claim_alignment import (
 from extender.questions.dra import places_on
 from extender.questions.node_context import NOTHING_KNOWN, DynamicDevice, LookUp
 from extender.replay.pod import Pod
-from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.effects import Offload
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.judge import SHARES, time_limit
 from extender.scheduling.objections import Objector, Scores
-from extender.scheduling.replays import SHARES, time_limit
+from extender.scheduling.pod_shape import NodeAnswers, PodShape, ShapeJudgements
 from extender.wire.scheduler import SchedulerArgs
 
 MAX_RANKED: Final = 10_000

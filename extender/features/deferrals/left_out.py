@@ -16,14 +16,7 @@ from extender.replay.pod import Pod
 from extender.scheduling.api_link import ApiServerLink
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
 from extender.scheduling.node_totals import NodeTotals, TotalsFit
-from extender.scheduling.objections import (
-    BindCall,
-    FilterCall,
-    Filtered,
-    Objector,
-    avoid,
-    without,
-)
+from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, avoid, without
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.refusals import RecentRefusals
 
@@ -118,6 +111,7 @@ class Awaited(Objector):
     *node_seconds*: the same for all pods that wait for one node: a node that never settles costs only itself.
     """
 
+    grounds = None
     is_for_refused = True
 
     def __init__(

@@ -27,11 +27,10 @@ from extender.questions.dra_rows import RowsWithDevices, may_ask
 from extender.replay.pod import Pod
 from extender.scheduling.cached_judge import MAX_AT_ONCE
 from extender.scheduling.fit_together import Candidate, fit_together, numa_nodes_of_places, outlast_exits
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.judge import LOOP_STEPS, BoundedJudge
 from extender.scheduling.objections import Filtered, without
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.replays import LOOP_STEPS
 from extender.wire.scheduler import SchedulerArgs
 
 T = TypeVar("T")

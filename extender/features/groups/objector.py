@@ -38,11 +38,10 @@ from extender.scheduling.binder import (
     NotBound,
     PodBound,
 )
-from extender.scheduling.cache import NodeAnswers
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.cached_judge import MAX_RESTING
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, only, refuse_all
+from extender.scheduling.pod_shape import NodeAnswers, PodShape
 from extender.scheduling.reasons import RefusalReason
-from extender.scheduling.replays import MAX_RESTING
 from extender.wire.groups import Group, group_of
 from extender.wire.scheduler import SchedulerArgs
 
@@ -70,6 +69,8 @@ KEEPING: Final = frozenset(
 
 class Gangs(Objector):
     """Offers each pod of a group its place, and no other."""
+
+    grounds = None
 
     def __init__(self, service: Service) -> None:
         known, self._settings = service.known, service.settings

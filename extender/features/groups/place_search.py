@@ -25,10 +25,9 @@ from extender.features.groups.planner import ONE_A_NODE, GangPlan, PlannedNode, 
 from extender.features.groups.record import GroupRecord, HeldPlace, HeldPlan, Key, Member
 from extender.kubelet.budget import Budget
 from extender.questions.dra_rows import asked_by
-from extender.scheduling.cache import NodeAnswers, ShapeJudgements
 from extender.scheduling.cached_judge import CachedJudge, NotReadyError
-from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import Filtered
+from extender.scheduling.pod_shape import NodeAnswers, PodShape, ShapeJudgements
 from extender.scheduling.reasons import RefusalReason
 
 RESTS: Final = "places on the node were held and not used, so it rests"

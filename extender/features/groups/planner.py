@@ -30,8 +30,9 @@ from extender.questions.dra import NO_DEVICES
 from extender.questions.dra_rows import RowsWithDevices
 from extender.scheduling.fit_together import TOTALS, States, admitted, judged_after
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judgement import Judgement
 from extender.scheduling.node_totals import exceeds, pod_requests
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 
 MAX_STEPS: Final = 2_000

@@ -9,7 +9,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final
 
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.groups import ObjectKey
 
 OPEN_HOLDS: Final = 10

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from extender.bounded import BoundedMap
 from extender.features.groups.record import Member
 from extender.replay.pod import Pod
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.errors import WireError
 from extender.wire.groups import Group, ObjectKey, spreads
 from extender.wire.pods import pod_from_json

@@ -31,8 +31,8 @@ from extender.kubelet.budget import Budget
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound
 from extender.scheduling.fit_together import fit_together
-from extender.scheduling.judgement import PodShape
 from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, avoid, only, without
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.groups import KUEUE_WORKLOAD
 from extender.wire.parsing import Json, mapping

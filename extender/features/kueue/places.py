@@ -28,8 +28,8 @@ from extender.kube.nodes import NodeObject
 from extender.kubelet.verdict import Certainty
 from extender.questions.asked import Asked, QuestionKind, Questions
 from extender.questions.node_context import NOTHING_KNOWN, empty_node
-from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 from extender.wire.errors import WireError
 from extender.wire.pods import pod_from_json

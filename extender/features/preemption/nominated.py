@@ -27,7 +27,7 @@ from extender.kubelet.verdict import Admitted
 from extender.replay.pod import Pod
 from extender.replay.possible_states import PossibleStates, admit_in_all
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.pods import pod_from_json
 
 States = tuple[ManagerState, ...]

@@ -15,15 +15,8 @@ from extender.cluster.pods import KnownPod, Nomination
 from extender.features.preemption.nominated import NominatedNode, only_waits_for_leaving, takes_nominated_room
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, NotBound
-from extender.scheduling.judgement import PodShape
-from extender.scheduling.objections import (
-    BindCall,
-    FilterCall,
-    Filtered,
-    Objector,
-    with_feasible,
-    without,
-)
+from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, with_feasible, without
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import NEVER_TEXTS, RefusalReason
 
 MAX_NOMINATIONS: Final = 8

@@ -27,7 +27,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import CPUState, ManagerState
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.victims import (
     NodePods,

@@ -17,7 +17,8 @@ from extender.api.service import Service
 from extender.cluster.pods import with_default
 from extender.features.preemption.nominator import Nominator
 from extender.features.preemption.plan import CandidateNode, Plan, Preemptor, ReplayBudget, Veto, plan_preemption
-from extender.scheduling.judgement import INDIFFERENT, PodShape
+from extender.scheduling.judgement import INDIFFERENT
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.preemption import PreemptionArgs
 
 LOG: Final = logging.getLogger(__name__)

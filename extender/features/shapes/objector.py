@@ -29,18 +29,10 @@ from extender.questions.node_pods import NodePod, place_of, with_pod
 from extender.questions.shapes import DeclaredShape
 from extender.replay.pod import Pod
 from extender.scheduling.binder import RETRY, BindFailure, BindOutcome, NotBound, PodBound
-from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.judge import Judge
-from extender.scheduling.judgement import PodShape
 from extender.scheduling.node_totals import pod_requests
-from extender.scheduling.objections import (
-    BindCall,
-    FilterCall,
-    Filtered,
-    Objector,
-    Scores,
-    avoid,
-)
+from extender.scheduling.objections import BindCall, FilterCall, Filtered, Objector, Scores, avoid
+from extender.scheduling.pod_shape import NodeAnswers, PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.placement_rules import PlacementRules
 from extender.wire.scheduler import SchedulerArgs
@@ -71,6 +63,8 @@ class _Tight(NamedTuple):
 
 class ShapeObjector(Objector):
     """The objector. Reads on the event loop, replays elsewhere."""
+
+    grounds = None
 
     def __init__(self, service: Service, counts: ShapeCounts) -> None:
         self._service, self._counts = service, counts

@@ -37,7 +37,7 @@ from extender.kube.changes import Batch, Gone
 from extender.kube.feed import pod_of_watched
 from extender.kube.nodes import NodeObject
 from extender.kubelet.errors import KubeletConfigError
-from extender.kubelet.kubelet import Kubelet
+from extender.kubelet.kubelet import Kubelet, config_identity
 from extender.kubelet.pod import HUGEPAGES_PREFIX
 from extender.kubelet.resolve import resolve
 from extender.kubelet.startup import initial_state, start
@@ -75,7 +75,14 @@ def _likeness(seen: Observation) -> Hashable:
     assert seen.kubelet is not None
     machine = seen.kubelet.machine
     nodes = tuple((node.id, node.distances) for node in machine.numa_nodes)
-    return seen.kubelet.config.identity, machine.cpus, nodes, machine.num_sockets, machine.num_cpus, machine.num_cores
+    return (
+        config_identity(seen.kubelet.config),
+        machine.cpus,
+        nodes,
+        machine.num_sockets,
+        machine.num_cpus,
+        machine.num_cores,
+    )
 
 
 def _amounts(seen: Observation) -> Counter[tuple[object, ...]]:

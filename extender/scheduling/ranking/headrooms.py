@@ -127,7 +127,7 @@ def _policy_rooms(books: Books) -> Iterator[tuple[str, Headroom]]:
 def _memory_rooms(state: MemoryState) -> Iterator[tuple[str, Headroom]]:
     """A NUMA node in a group of several serves no container alone."""
     for memory_type in {name: None for node in state.nodes for name, _ in node.amounts}:
-        amounts = [(node, found) for node in state.nodes if (found := node.get(memory_type))]
+        amounts = [(node, found) for node in state.nodes if (found := dict(node.amounts).get(memory_type))]
         yield (
             memory_type,
             Headroom(

@@ -26,8 +26,8 @@ from extender.bounded import Shares
 from extender.cluster.class_index import Classes
 from extender.cluster.node_class import NodeClass, RetiredClasses
 from extender.replay.pod import Pod
-from extender.scheduling.cache import NodeAnswers
 from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import NodeAnswers
 from extender.scheduling.scoring import MAX_SCORE, score_nodes
 from extender.wire.scheduler import SchedulerArgs
 

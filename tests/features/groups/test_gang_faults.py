@@ -21,9 +21,9 @@ from extender.samples.machines import Hardware
 from extender.samples.nodes import Workload
 from extender.scheduling.binder import BindFailure, BindOutcome, NotBound, PodBound
 from extender.scheduling.fit_together import Candidate, fit_together
-from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement, PodShape
-from extender.scheduling.replays import LOOP_STEPS
+from extender.scheduling.judge import LOOP_STEPS, BoundedJudge
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.groups import Group, group_of
 from extender.wire.pods import pod_from_json
 from tests.features.groups.gang_world import GangWorld, member

@@ -9,7 +9,7 @@ from extender.config.settings import Settings
 from extender.features.groups import groups as module
 from extender.features.groups.groups import MAX_HOLDING, Groups
 from extender.features.groups.record import OPEN_HOLDS, HeldPlace, HeldPlan
-from extender.scheduling.judgement import PodShape
+from extender.scheduling.pod_shape import PodShape
 from extender.wire.groups import Group
 from extender.wire.pods import pod_from_json
 from tests.reports import pod_of

@@ -13,7 +13,8 @@ from extender.features.groups.planner import GangPlan, PlannedNode, PodKind
 from extender.kubelet.budget import Budget
 from extender.scheduling.binder import PodBound
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.wire.pods import pod_from_json
 from tests.features.groups.gang_world import GangWorld, member

@@ -12,7 +12,7 @@ from extender.features.groups.templates import templates_of
 from extender.kubelet.budget import LOOK_EVERY, Budget
 from extender.kubelet.errors import BudgetError
 from extender.scheduling.binder import PodBound
-from extender.scheduling.replays import LOOP_STEPS
+from extender.scheduling.judge import LOOP_STEPS
 from extender.wire.groups import ObjectKey, sizes_of
 from tests.features.groups.gang_world import GangWorld, member
 from tests.features.groups.unequal_groups import GPU, judge

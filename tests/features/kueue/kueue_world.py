@@ -25,10 +25,11 @@ from extender.kube.nodes import NODES, NodeObject, WatchedSurroundings
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.kube.source import Source
 from extender.scheduling.binder import BindOutcome, PodBound
+from extender.wire.binding import ExtenderBindingArgs
 from extender.wire.parsing import rfc_3339
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
-from extender.wire.scheduler import ExtenderBindingArgs, SchedulerArgs
+from extender.wire.scheduler import SchedulerArgs
 from tests.fakes.apiserver import FakeApiServer, Objects
 from tests.reports import pod_of, report_of, sample
 from tests.world.clock import Clock

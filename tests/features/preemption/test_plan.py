@@ -21,7 +21,8 @@ from extender.kubelet.resolve import resolve
 from extender.replay.possible_states import PossibleStates
 from extender.samples.nodes import SampleNode, Workload
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Action, PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import Action, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.victims import NodePods, RunningPod, count_violations, numa_nodes_of
 from extender.wire.pods import pod_from_json

@@ -21,7 +21,8 @@ from extender.kubelet.verdict import Admitted
 from extender.replay.possible_states import PossibleStates
 from extender.scheduling import victims
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.placement import least_numa
 from extender.scheduling.victims import NodePods, RunningPod
 from extender.wire.pods import pod_from_json

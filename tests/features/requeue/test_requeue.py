@@ -20,7 +20,8 @@ from extender.kube.client import KubeClient
 from extender.kubelet.budget import Budget
 from extender.samples.nodes import Workload
 from extender.scheduling.judge import BoundedJudge
-from extender.scheduling.judgement import Judgement, PodShape, UncertaintyPolicy
+from extender.scheduling.judgement import Judgement, UncertaintyPolicy
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.ranking.strategies import Weights, make_strategy
 from tests.contract.live import cluster as live_cluster
 from tests.fakes.apiserver import FakeApiServer

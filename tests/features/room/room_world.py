@@ -24,9 +24,10 @@ from extender.kube.nodes import WatchedSurroundings, decode_node
 from extender.kube.pods import PodDecoder, PodRecord
 from extender.questions.shapes import read_shapes
 from extender.scheduling.binder import PodBound
+from extender.wire.binding import ExtenderBindingArgs
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
-from extender.wire.scheduler import ExtenderBindingArgs, SchedulerArgs
+from extender.wire.scheduler import SchedulerArgs
 from tests.fakes.apiserver import FakeApiServer
 from tests.reports import pod_of, report_of, sample
 from tests.world.clock import Clock

@@ -21,7 +21,8 @@ from extender.kube.watch import Watch, WatchSettings
 from extender.kubelet.verdict import Certainty
 from extender.runtime.api_server import connected, watch_settings
 from extender.samples.nodes import SampleNode, Workload
-from extender.scheduling.judgement import Judgement, PodShape
+from extender.scheduling.judgement import Judgement
+from extender.scheduling.pod_shape import PodShape
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.pods import pod_from_json
 from node_exporter.bounded_http import Connection, CredentialFiles

@@ -24,8 +24,14 @@ from extender.bounded import BoundedMap
 from extender.cluster.class_index import Classes
 from extender.cluster.free_table import Int64s
 from extender.cluster.node_class import NodeClass
+from extender.kubelet.pod import PodRequest
+from extender.kubelet.resolve import resolve
+from extender.kubelet.rules import Rules
+from extender.replay.alignment_demand import NO_DEMAND
 from extender.replay.pod import Pod
-from extender.scheduling.judgement import SHAPE_UID, Judgement, PodShape
+from extender.replay.pod_steps import PodSteps
+from extender.scheduling.judgement import Judgement
+from extender.wire.nri_annotations import annotation_faults
 
 UNJUDGED: Final = -1
 """The code of a node without a judgement."""
@@ -33,7 +39,57 @@ _MANY: Final = 1000
 _MAX_SCALES: Final = 8
 """The number of scales for which scores are kept."""
 
+SHAPE_UID: Final = "\0shape"
+"""A UID that no API server assigns: no node holds anything for it."""
+
 S = TypeVar("S", bound=Hashable)
+
+
+class PodShape:
+    """A pod without its name, with its request resolved once for each rule set of kubelets. Any thread may call it."""
+
+    __slots__ = ("_has_faults", "_key", "_requests", "_steps", "has_demand", "pod")
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self.has_demand: Final = pod.demand != NO_DEMAND
+        self._requests: dict[Rules, PodRequest] = {}
+        self._steps: dict[Rules, PodSteps] = {}
+        self._has_faults: bool | None = None
+        self._key: tuple[object, ...] | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """`Pod.whole_shape`, computed once."""
+        if self._key is None:
+            self._key = self.pod.whole_shape
+        return self._key
+
+    @property
+    def has_annotation_faults(self) -> bool:
+        """Whether something is wrong with the pod's annotations of the NRI topology-aware policy."""
+        if self._has_faults is None:
+            names = [container.name for container in self.pod.containers]
+            self._has_faults = bool(annotation_faults(self.pod.metadata.annotations, names))
+        return self._has_faults
+
+    def request(self, rules: Rules) -> PodRequest:
+        """The pod's request to the managers of a kubelet with these rules."""
+        found = self._requests.get(rules)
+        if found is None:
+            found = self._requests[rules] = resolve(self.pod, rules)
+        return found
+
+    def steps(self, rules: Rules) -> PodSteps:
+        """The merges of the pod's admission by a kubelet with these rules."""
+        found = self._steps.get(rules)
+        if found is None:
+            found = self._steps[rules] = PodSteps(self.request(rules))
+        return found
+
+    def is_aligned_anywhere(self, rules: Iterable[Rules]) -> bool:
+        """Whether a manager of a kubelet with any of *rules* can have something to align for the pod."""
+        return any(self.request(each).aligned for each in rules)
 
 
 class Kinds:
@@ -124,7 +180,7 @@ class ShapeJudgements:
         self.kinds = Kinds()
         self.codes: dict[int, int] = {}
         self.shares: Final[BoundedMap[int, int]] = BoundedMap(MAX_SLOW)
-        """Shares of steps used so far by each class whose replay takes long, by class id; see `replays`."""
+        """Shares of steps used so far by each class whose replay takes long, by class id; see `judge`."""
         self.own_weight: Final = 1 + pod.weight_bytes // JUDGEMENT_BYTES
         """As how many judgements the shape itself counts."""
         self._full_at = FEW
