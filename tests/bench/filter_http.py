@@ -254,7 +254,7 @@ class _Measure:
             "page of 100 nodes": self.read("/v1/nodes?limit=100"),
             f"page of {PAGE} nodes of the map": self.read(f"/v1/map?limit={PAGE}"),
         }
-        with _reporting(self.port, self.names[: len(self.names) // 2], self.states):
+        with reporting(self.port, self.names[: len(self.names) // 2], self.states):
             rows["filter, repeated, under reports"] = filter_(small(), REPEATED_CALLS)
             rows["echo, under reports"] = self.timed("/echo", small(), REPEATED_CALLS)
         return rows
@@ -320,7 +320,7 @@ def sampled(nodes: int) -> int:
 
 
 @contextmanager
-def _reporting(port: int, names: Sequence[str], states: Sequence[SampleNode]) -> Iterator[None]:
+def reporting(port: int, names: Sequence[str], states: Sequence[SampleNode]) -> Iterator[None]:
     """Nodes *names* report in turn, at `REPORTS_A_SECOND`, from a process of its own."""
     context = get_context("fork")
     stop = context.Event()
