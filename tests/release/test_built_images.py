@@ -23,7 +23,9 @@ from tests.waiting import until
 
 ROOT: Final = MANIFESTS.parent
 ENGINE: Final = "podman"
-BASE: Final = "localhost/numa-extender-test-base:1"
+TAG: Final = f"test-{os.getpid()}"
+"""Each test process builds images of its own: one that is done removes its images and their containers."""
+BASE: Final = f"localhost/numa-extender-test-base:{TAG}"
 VERSION: Final = "1.2.3"
 REVISION: Final = "0123456789abcdef"
 SOURCE: Final = "https://example.org/numa"
@@ -69,7 +71,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[str]]
 
 
 def _name(image: str) -> str:
-    return f"localhost/{image}:test"
+    return f"localhost/{image}:{TAG}"
 
 
 @pytest.mark.parametrize("image", images.IMAGES)
