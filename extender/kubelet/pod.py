@@ -101,9 +101,9 @@ class PodLevelRequest:
 class PodRequest:
     """A pod under one kubelet's rules.
 
-    `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `aligned` is False if no manager
-    has anything to allocate for it. `pod_level` is set only if the managers allocate pod-level resources. No manager
-    reads `spec` and `rules`, of which it was computed: they are for a policy of the container runtime.
+    `total_cpus`, `total_memory_bytes`, `total_devices` are the request in pod scope. `pod_level` is set only if
+    the managers allocate pod-level resources. No manager reads `spec` and `rules`, of which it was computed: they are
+    for a policy of the container runtime.
     """
 
     uid: str
@@ -113,7 +113,6 @@ class PodRequest:
     total_cpus: int
     total_memory_bytes: Mapping[str, int]
     total_devices: Mapping[str, int]
-    aligned: bool
     spec: PodSpec = field(repr=False)
     rules: Rules = field(repr=False)
     pod_level: PodLevelRequest | None = None

@@ -81,7 +81,6 @@ def resolve(pod: PodSpec, rules: Rules) -> PodRequest:
         total_cpus=peak((c.reusable, c.sidecar, c.cpus) for c in containers),
         total_memory_bytes=_total_memory(containers) if pinned else {},
         total_devices=_total_devices(pod, containers, rules),
-        aligned=managed or any(c.cpus or c.memory_bytes or c.devices for c in containers),
         pod_level=_pod_level(pod, pinned=pinned) if managed else None,
         spec=pod,
         rules=rules,
@@ -162,6 +161,11 @@ def _total_memory(containers: tuple[ContainerRequest, ...]) -> dict[str, int]:
         name: peak((c.reusable, c.sidecar, (c.memory_bytes or {}).get(name, 0)) for c in containers)
         for name in sorted(types)
     }
+
+
+def is_aligned(request: PodRequest) -> bool:
+    """Whether a manager of any kubelet may have something to allocate for the pod."""
+    return request.pod_level is not None or any(c.cpus or c.memory_bytes or c.devices for c in request.containers)
 
 
 def value(milli: int) -> int:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import ContainerKind
-from extender.kubelet.resolve import resolve
+from extender.kubelet.resolve import is_aligned, resolve
 from extender.kubelet.state import MemoryState
 from extender.questions.asked import Asked
 from extender.questions.capacity import Capacity
@@ -60,7 +60,7 @@ class Rightsize:
         for subject in self._nodes.values():
             assert subject.kubelet is not None
             for pod in pods_of(subject):
-                if resolve(pod.workload.pod, subject.kubelet.rules).aligned:
+                if is_aligned(resolve(pod.workload.pod, subject.kubelet.rules)):
                     self._shapes[pod.workload.pod.shape].append((pod, subject.name))
         self.shapes: Final = min(len(self._shapes), MAX_SHAPES)
 

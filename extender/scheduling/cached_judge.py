@@ -51,7 +51,6 @@ CHANGING: Final = Judgement(RefusalReason.CHANGING, Certainty.UNKNOWN)
 _MAX_ATTEMPTS: Final = 5
 """How often a node is judged that changes while it is judged."""
 
-
 MAX_MERGES: Final = 500
 """How many times one call goes through rows: each takes some 0.1 ms, and more for thousands of rows."""
 WORTH: Final = 4

@@ -15,7 +15,7 @@ is not in the counts, so a refusal is never permanent.
 
 from extender.kubelet.config import Scope, TopologyPolicy
 from extender.kubelet.pod import PodRequest
-from extender.kubelet.resolve import has_pod_level_resources
+from extender.kubelet.resolve import has_pod_level_resources, is_aligned
 from extender.kubelet.verdict import Certainty
 from extender.nri.counts import NriCounts, refusal_by_pools
 from extender.replay.counts import Counts
@@ -30,9 +30,9 @@ def judged_by_counts(shape: PodShape, counts: Counts, policy: UncertaintyPolicy,
     request = shape.request(counts.rules)
     if counts.nri is not None and not stale and policy.degraded is Action.REPLAY:
         refusal = refusal_by_policy(counts.nri, request)
-        if refusal is not None or not request.aligned:
+        if refusal is not None or not is_aligned(request):
             return Judgement(refusal, Certainty.DEGRADED)
-    if not request.aligned:
+    if not is_aligned(request):
         return INDIFFERENT
     if stale:
         return Judgement(RefusalReason.STALE if policy.stale is Action.REFUSE else None, Certainty.STALE)

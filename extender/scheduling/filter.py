@@ -101,8 +101,9 @@ class Filter:
 
 def _is_asked(objector: Objector, filtered: Filtered) -> bool:
     """Whether filter asks the feature after this result."""
+    has_filter = type(objector).filter is not Objector.filter
     has_grounds = objector.grounds is None or bool(objector.grounds)
-    return has_grounds and not (objector.is_for_refused and filtered.feasible)
+    return has_filter and has_grounds and not (objector.is_for_refused and filtered.feasible)
 
 
 def counts_of(answers: NodeAnswers) -> Mapping[tuple[str, Certainty], int]:

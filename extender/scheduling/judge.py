@@ -54,7 +54,6 @@ from extender.scheduling.reasons import RefusalReason, refusal_of
 _MAX_DETAIL: Final = 4_000
 """How many characters of a traceback are kept, from its end."""
 
-
 SHARES: Final = (5_000, 100_000, 1_000_000)
 """Steps of a replay in its first, second and last turn: from some milliseconds to a second.
 
@@ -71,7 +70,6 @@ LOOP_STEPS: Final = 5_000
 """Steps of all replays of one call on the event loop: some milliseconds. Nearly every replay takes fewer."""
 
 Judge = Callable[[PodShape, NodeClass], Judgement]
-
 
 _WITHOUT_AMOUNTS: Final = frozenset(
     {

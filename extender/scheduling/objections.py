@@ -6,8 +6,8 @@ lists them. The methods have the names of the stages of kube-scheduler's framewo
 Rules of this file
 - Filter first asks objectors that `simulate`. If one answers, filter has no other effects.
 - Filter calls `filter` of each objector with the result of the ones before it. An objector only takes nodes away, or
-  gives back a node that was refused for a reason which this feature knows better. An objector without grounds
-  (`grounds`) is not called.
+  gives back a node that was refused for a reason which this feature knows better. An objector without a `filter`
+  of its own, or without grounds (`grounds`), is not called.
 - Prioritize calls `score` of each objector with the scores of the ones before it.
 - Bind calls `pre_bind` and then `permit` of each objector before it judges the node, and `reserve` directly before the
   room is reserved, with nothing awaited in between. Each attempt ends with `post_bind`, whatever its outcome is.
@@ -144,7 +144,7 @@ class Objector:
     call that only simulates, so that nothing of it is recorded; None: it is a real call.
     """
 
-    grounds: Sized | None = ()
+    grounds: Sized | None = None
     is_for_refused = False
     simulate: Callable[[SchedulerArgs], Awaitable[Filtered | None]] | None = None
 

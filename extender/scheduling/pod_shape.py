@@ -25,7 +25,7 @@ from extender.cluster.class_index import Classes
 from extender.cluster.free_table import Int64s
 from extender.cluster.node_class import NodeClass
 from extender.kubelet.pod import PodRequest
-from extender.kubelet.resolve import resolve
+from extender.kubelet.resolve import is_aligned, resolve
 from extender.kubelet.rules import Rules
 from extender.replay.alignment_demand import NO_DEMAND
 from extender.replay.pod import Pod
@@ -89,7 +89,7 @@ class PodShape:
 
     def is_aligned_anywhere(self, rules: Iterable[Rules]) -> bool:
         """Whether a manager of a kubelet with any of *rules* can have something to align for the pod."""
-        return any(self.request(each).aligned for each in rules)
+        return any(is_aligned(self.request(each)) for each in rules)
 
 
 class Kinds:

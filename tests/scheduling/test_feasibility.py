@@ -1,18 +1,30 @@
 """Refusing feasible nodes, whatever the sequence of refusals."""
 
+import asyncio
 from collections.abc import Callable
 
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.config.settings import Settings
 from extender.kubelet.verdict import Certainty
 from extender.scheduling.judgement import Judgement
-from extender.scheduling.objections import Filtered, avoid, only, refuse_all, with_feasible, without
+from extender.scheduling.objections import (
+    FilterCall,
+    Filtered,
+    Objector,
+    avoid,
+    only,
+    refuse_all,
+    with_feasible,
+    without,
+)
 from extender.scheduling.reasons import RefusalReason
 from extender.wire.pods import pod_from_json
 from extender.wire.scheduler import SchedulerArgs, filter_reply
 from tests.reports import pod_of
+from tests.world.cluster import World
 
 NAMES = ["a", *(f"ip-10-0-{i}-17.example.internal" for i in range(7)), "b" * 60]
 POD = pod_from_json(pod_of())
@@ -81,3 +93,27 @@ def test_one_place_is_offered_beside_what_is_refused() -> None:
     assert (list(after.feasible), after.place, after.refused) == ([NAMES[4]], NAMES[4], before.refused)
     assert only(Filtered(feasible=["b"]), "b").place == ""
     assert only(before, "") is before
+
+
+class _All(Objector):
+    """Refuses every node."""
+
+    async def filter(self, _call: FilterCall, filtered: Filtered) -> Filtered:
+        return refuse_all(filtered, RefusalReason.HELD)
+
+
+class _Nothing(_All):
+    """As long as it has no grounds, it refuses none."""
+
+    grounds = ()
+
+
+def test_a_feature_with_a_filter_of_its_own_is_asked_unless_it_says_that_it_has_no_grounds() -> None:
+    world = World(settings=Settings(question_workers=0))
+    args = SchedulerArgs(pod=POD, names=("unknown",), nodes=None)
+    scheduling = world.service.scheduling
+
+    scheduling.objectors.append(_Nothing())
+    assert list(asyncio.run(scheduling.filter.filter(args)).feasible) == ["unknown"]
+    scheduling.objectors.append(_All())
+    assert asyncio.run(scheduling.filter.filter(args)).refused == {"unknown": RefusalReason.HELD.text}

@@ -1,6 +1,7 @@
 """Projections that take long are computed beside the event loop, and say what they would have said at once."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -18,6 +19,8 @@ from extender.cluster.store import NodeStore
 from extender.config.settings import Settings
 from extender.features.deferrals.left_out import AWAIT_SECONDS, CHANGING_SECONDS
 from extender.intake import observation_of
+from extender.nri import state as nri_state
+from extender.nri.books import Books
 from extender.scheduling.binder import BindFailure, NotBound, PodBound
 from extender.scheduling.judgement import Action
 from extender.scheduling.objections import Filtered
@@ -102,6 +105,30 @@ def test_the_event_loop_does_not_wait_and_the_node_is_changing_until_it_is_done(
         assert store.classes_of(["node-a"])[0].complete
         assert len(projections) == 0
 
+    run(story, is_open=False)
+
+
+def test_keys_of_states_are_computed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key takes as long as there are grants of the NRI policy. A projection compares its states by their keys."""
+    threads: list[threading.Thread] = []
+    key_of_books = nri_state._key_of
+
+    def noting(books: Books) -> object:
+        threads.append(threading.current_thread())
+        return key_of_books(books)
+
+    async def story(store: NodeStore, gate: Gate, projections: Any) -> None:  # noqa: ANN401
+        store.apply(PodSeen("node-a", waiting(0), started=False), now=1000.0)
+        assert not store.classes_of(["node-a"])[0].complete
+        monkeypatch.setattr(nri_state, "_key_of", noting)
+        gate.is_open.set()
+        assert await projections.settled("node-a", 60)
+        assert store.classes_of(["node-a"])[0].complete
+
+        assert threads
+        assert threading.current_thread() not in threads
+
+    monkeypatch.setattr(stores, "LOOP_STEPS", 100)  # every pod in flight is then too much
     run(story, is_open=False)
 
 
@@ -247,10 +274,14 @@ def test_filter_says_that_a_node_is_changing_and_an_error_brings_the_pod_back_so
         report(store)
         bind_four(store)
 
-        async def filtered(cpus: int) -> Filtered:
-            args = SchedulerArgs(pod=pod_from_json(pod_of(cpus, name=f"pod-{cpus}")), names=("node-a",), nodes=None)
-            return await world.service.scheduling.filter.filter(args)
+        async def filtered(cpus: int, *names: str) -> Filtered:
+            pod = pod_from_json(pod_of(cpus, name=f"pod-{cpus}"))
+            return await world.service.scheduling.filter.filter(
+                SchedulerArgs(pod=pod, names=("node-a", *names), nodes=None)
+            )
 
+        other = await filtered(2, "unknown")
+        assert (list(other.feasible), other.error) == (["unknown"], ""), "nothing is awaited where a node is feasible"
         changing = await filtered(1)
         assert changing.refused == {"node-a": RefusalReason.CHANGING.text}
         assert changing.error.startswith(RefusalReason.CHANGING.text)

@@ -86,8 +86,6 @@ NOT_ALLOCATED: Final = NotBound(
 class ClaimCheck(Objector):
     """Checks the claims of pods that demand alignment."""
 
-    grounds = None
-
     def __init__(self, service: Service, devices: ClaimObjects, forecasts: Forecasts | None = None) -> None:
         self._cluster, self._devices, self._forecasts = service.known.nodes, devices, forecasts
         self._surroundings = service.surroundings

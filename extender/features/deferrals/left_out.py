@@ -111,7 +111,6 @@ class Awaited(Objector):
     *node_seconds*: the same for all pods that wait for one node: a node that never settles costs only itself.
     """
 
-    grounds = None
     is_for_refused = True
 
     def __init__(

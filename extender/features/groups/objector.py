@@ -70,8 +70,6 @@ KEEPING: Final = frozenset(
 class Gangs(Objector):
     """Offers each pod of a group its place, and no other."""
 
-    grounds = None
-
     def __init__(self, service: Service) -> None:
         known, self._settings = service.known, service.settings
         self.groups: Final = Groups(self._settings)

@@ -64,8 +64,6 @@ class _Tight(NamedTuple):
 class ShapeObjector(Objector):
     """The objector. Reads on the event loop, replays elsewhere."""
 
-    grounds = None
-
     def __init__(self, service: Service, counts: ShapeCounts) -> None:
         self._service, self._counts = service, counts
         self._judge: Final[Judge] = service.judging.ranking.judge

@@ -39,7 +39,7 @@ from extender.kube.nodes import NodeObject
 from extender.kubelet.errors import KubeletConfigError
 from extender.kubelet.kubelet import Kubelet, config_identity
 from extender.kubelet.pod import HUGEPAGES_PREFIX
-from extender.kubelet.resolve import resolve
+from extender.kubelet.resolve import is_aligned, resolve
 from extender.kubelet.startup import initial_state, start
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Admitted, Certainty
@@ -320,7 +320,7 @@ class Siblings:
         if watched is None or name in self._refusing:
             return False
         pods = chain((admit.pod for admit in self._cluster.pods_of(name).ledger.admits), map(pod_of_watched, watched))
-        return not any(pod is not None and resolve(pod, kubelet.rules).aligned for pod in pods)
+        return not any(pod is not None and is_aligned(resolve(pod, kubelet.rules)) for pod in pods)
 
 
 def borrowed(kubelet: Kubelet | None, caveat: str = CAVEAT) -> Kubelet:
