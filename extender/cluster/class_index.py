@@ -24,7 +24,7 @@ from extender.cluster.node_class import AWAITED, UNKNOWN, ClassTable, NodeClass
 from extender.replay.possible_states import PossibleStates
 
 NO_SLOT: Final = -1
-_NO_CLASS: Final = np.iinfo(np.int64).min
+NO_CLASS: Final = np.iinfo(np.int64).min
 """The class id of a slot that no node has."""
 _FIRST_SLOTS: Final = 256
 
@@ -102,7 +102,7 @@ class ClassIndex:
     def remove(self, name: str) -> NodeClass:
         """Remove a node. Returns its last class."""
         before = self[name]
-        self._set(self.names.remove(name), self.classes[NO_SLOT], _NO_CLASS)
+        self._set(self.names.remove(name), self.classes[NO_SLOT], NO_CLASS)
         return before
 
     def set_unknown(self, unknown: NodeClass) -> None:
@@ -114,7 +114,7 @@ class ClassIndex:
         if slot >= len(self.ids) - 1:
             more = max(_FIRST_SLOTS, len(self.ids))
             self.classes = _longer(self.classes, more, self.classes[NO_SLOT])
-            self.ids, self.places = _longer(self.ids, more, _NO_CLASS), _longer(self.places, more, NO_PLACE)
+            self.ids, self.places = _longer(self.ids, more, NO_CLASS), _longer(self.places, more, NO_PLACE)
         self.classes[slot], self.ids[slot], self.places[slot] = node_class, class_id, node_class.place
 
 

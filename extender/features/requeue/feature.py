@@ -22,11 +22,15 @@ RBAC: `patch` on this CSIStorageCapacity.
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+import numpy as np
+
 from extender.api.access.limits import Rates
+from extender.cluster.class_index import NO_CLASS, NO_SLOT
+from extender.cluster.free_table import Int64s
 from extender.cluster.node_class import NodeClass
 from extender.kube.client import JSON, Requester, path_of
 from extender.kube.errors import KubeError
@@ -57,43 +61,46 @@ class RequeueFeature(ConnectedFeature):
 make = RequeueFeature
 
 
+def _as_long(class_ids: Int64s, ids: Int64s) -> Int64s:
+    """The class ids by slot, for as many slots as *ids* has: there may be more of them since, and never fewer."""
+    return np.pad(class_ids, (0, len(ids) - len(class_ids)), constant_values=NO_CLASS)
+
+
 @dataclass
 class Requeuer(LeaderTask):
-    """Scans the nodes of one service.
-
-    `_scanned_at`: the class id of each node when it was done. `_before`: the nodes of the last scan.
-    """
-
-    _scanned_at: dict[str, int] = field(default_factory=dict, init=False)
-    _before: dict[str, NodeClass] = field(default_factory=dict, init=False)
-    _led: bool = field(default=False, init=False)
+    """Scans nodes. `_done`: the class id of each slot of the index when its node was done; `_before`: one scan ago."""
 
     def __post_init__(self) -> None:
         """Nothing was written yet."""
-        self._writes = Rates(PER_SECOND, self.service.clock)
+        self._writes, self._led = Rates(PER_SECOND, self.service.clock), False
+        self._done = self._before = np.zeros(0, np.int64)
 
     async def scan(self) -> str | None:
         """Scan once. Returns the node for which pods were requeued, or None."""
-        service = self.service
+        service, most = self.service, self.service.settings.max_refused_pods
         now = service.clock()
         service.known.pods.expire(now)
         refused = service.known.pods.refused(now)
         service.metrics.refused_pods.set(len(refused))
-        pods = refused[: service.settings.max_refused_pods]
         service.known.nodes.expire(now)
+        index = service.known.nodes.index
+        ids = index.ids[:NO_SLOT].copy()
+        done, before = _as_long(self._done, ids), _as_long(self._before, ids)
         for name in chain.from_iterable(each.released() for each in service.scheduling.objectors):
-            self._scanned_at.pop(name, None)
-        changed = {r.name: r.node_class for r in service.known.nodes if self._scanned_at.get(r.name) != r.node_class.id}
-        before, self._before = self._before, changed
-        fitting, finished = await self._fitting(pods, frozenset(changed.values()), now + SCAN_SECONDS)
+            if (slot := index.names.get(name)) != NO_SLOT:
+                done[slot] = NO_CLASS
+        changed = np.flatnonzero((ids != done) & (ids != NO_CLASS))
+        classes = index.classes[changed]
+        self._done, self._before = np.where(ids == NO_CLASS, NO_CLASS, done), ids
+        fitting, finished = await self._fitting(refused[:most], frozenset(classes), now + SCAN_SECONDS)
         self._led = self.can_write() and (self._led or await self._touch("every node") is not None)
         requeued = None
         if fitting is not None and self.can_write():
-            requeued = await self._touch(next(name for name, each in changed.items() if each is fitting))
-        if requeued is not None:
-            self._done(changed)
-        elif finished and fitting is None:
-            self._done(dict(changed.items() & before.items()))
+            slot = changed[np.flatnonzero(classes == fitting)[0]]
+            requeued = await self._touch(next((e for e in index.names.ordered if index.names.get(e) == slot), "gone"))
+        if requeued is not None or (finished and fitting is None):
+            is_done = changed if requeued is not None else changed[before[changed] == ids[changed]]
+            self._done[is_done] = ids[is_done]
         return requeued
 
     async def _fitting(
@@ -132,13 +139,6 @@ class Requeuer(LeaderTask):
         wake_ups.labels("touched").inc()
         LOG.info("requeued refused pods node=%s", node_name)
         return node_name
-
-    def _done(self, changed: dict[str, NodeClass]) -> None:
-        """Do not scan these again until they change."""
-        self._scanned_at.update((name, node_class.id) for name, node_class in changed.items())
-        if len(self._scanned_at) > 2 * len(self.service.known.nodes) + 100:
-            held = {record.name for record in self.service.known.nodes}
-            self._scanned_at = {name: at for name, at in self._scanned_at.items() if name in held}
 
 
 def touch(client: Requester, namespace: str, value: str) -> None:
