@@ -55,7 +55,7 @@ def show_load(
     show_audit(findings, audit, pods, share_otherwise=REAL_OTHERWISE if found.given else OTHERWISE)
     if found.given:
         show_given(findings, found)
-    findings.details += found.tally.refusals
+    findings.details += [*found.tally.refusals, *found.fed.why]
 
 
 def show_given(findings: Findings, found: Round) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from tests.drill.workload import make_pod, requested
@@ -51,10 +51,14 @@ def delete(api: Api, name: str) -> None:
 
 @dataclass
 class Fed:
-    """What became of the pods of one feeding. `given_up`: not placed within `patience_seconds`, and deleted."""
+    """What became of the pods of one feeding.
+
+    `given_up`: not placed within `patience_seconds`, and deleted. `why`: what kube-scheduler said last of each of them.
+    """
 
     created: int = 0
     given_up: int = 0
+    why: list[str] = field(default_factory=list)
     seconds: float = 0.0
     patience_seconds: float = 45.0
 
@@ -116,3 +120,11 @@ class Feeder:
                 delete(self._api, entry.name)
                 self._cleaned[uid] = now
                 fed.given_up += is_late or is_stuck
+                if is_late:
+                    fed.why.append(f"{entry.name}, {requested(entry.pod)}: {_said_of(entry.pod)}")
+
+
+def _said_of(pod: Json) -> str:
+    """Why kube-scheduler has not placed the pod."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "not tried yet")
