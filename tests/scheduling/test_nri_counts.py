@@ -1,5 +1,6 @@
 """Nodes with the NRI topology-aware policy of which only the plugin's NodeResourceTopology object is known."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -43,8 +44,8 @@ def service(clock: Clock) -> Service:
 
 
 @pytest.fixture
-def feed(service: Service, clock: Clock) -> TopologyFeed:
-    return TopologyFeed(service.known.nodes, clock, max_bytes=1 << 20, uid_of=lambda _: "")
+def feed(service: Service) -> TopologyFeed:
+    return TopologyFeed(service, lambda _name: "")
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def test_counts_that_nobody_confirms_no_longer_count(client: TestClient, feed: T
         end = clock.now + seconds
         while clock.now < end:
             clock.now += CONFIRM_SECONDS
-            feed.confirm()
+            asyncio.run(feed.confirm())
             put(client, hidden(), "n1")
         found.append(refusal(client, pod_of(5), "n1"))
 
@@ -155,7 +156,7 @@ def test_an_object_of_another_program_is_no_sign_of_life_of_the_exporter(
     publish(feed, topology_object(drained()))
     for _ in range(10):
         clock.now += CONFIRM_SECONDS
-        feed.confirm()
+        asyncio.run(feed.confirm())
 
     record = service.known.nodes.get("n1")
     assert record is not None

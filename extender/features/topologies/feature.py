@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
+from extender.api.service import Service
 from extender.cluster.node import NodeRecord, OutdatedError, UnknownNodeError
-from extender.cluster.store import NodeStore
 from extender.intake import observation_of
 from extender.kube.changes import Batch, Gone
 from extender.kube.objects import TOPOLOGY, mapping, text
 from extender.kube.source import Source
 from extender.kube.watch import WatchStatus
-from extender.runtime.connection import ApiConnection, ConnectedFeature
+from extender.runtime.connection import CHECK_SECONDS, ApiConnection, ConnectedFeature
 from extender.wire.errors import WireError
 from extender.wire.nrt import Published, counted, published_from_json, unpack_report
-from extender.wire.parsing import NO_SWITCHES
 from extender.wire.reports import read_report
 
 MISSED: Final = 3
@@ -77,23 +76,14 @@ class _Source:
 
 
 class TopologyFeed:
-    """Applies batches to the cluster, on the event loop.
+    """Applies batches to the cluster of *service*, on the event loop. *uid_of*: the UID of a Node, "" if there is none.
 
-    *max_bytes*: the largest report that is decompressed. *uid_of*: the UID of a Node, "" if there is none.
-    *switches*: see `read_report`.
+    `is_heard`: whether the watch hears the API server, so that objects confirm nodes.
     """
 
-    def __init__(
-        self,
-        cluster: NodeStore,
-        clock: Callable[[], float],
-        *,
-        max_bytes: int,
-        uid_of: Callable[[str], str],
-        switches: Mapping[str, bool] = NO_SWITCHES,
-    ) -> None:
-        self._cluster, self._clock, self._max_bytes, self._uid_of = cluster, clock, max_bytes, uid_of
-        self._switches = switches
+    def __init__(self, service: Service, uid_of: Callable[[str], str]) -> None:
+        self._cluster, self._clock, self._slices = service.known.nodes, service.clock, service.slices
+        self._settings, self._uid_of, self.is_heard = service.settings, uid_of, True
         self._sources: dict[str, _Source] = {}
         self._confirmed_at = float("-inf")
         self.trouble: dict[str, str] = {}
@@ -115,17 +105,19 @@ class TopologyFeed:
             else:
                 self.trouble.pop(name, None)
 
-    def confirm(self) -> None:
+    async def confirm(self) -> None:
         """Keep nodes fresh whose writers are not late. Called often; most calls do nothing."""
-        now = self._clock()
-        if now - self._confirmed_at < CONFIRM_SECONDS:
+        if not self.is_heard or self._clock() - self._confirmed_at < CONFIRM_SECONDS:
             return
-        self._confirmed_at = now
-        for name, source in list(self._sources.items()):
-            if now <= source.good_until:
-                self._confirm(name, source, now)
-            else:
-                self._cluster.drop_pools(name, now)
+        self._confirmed_at = self._clock()
+        async with self._slices.turn() as breathe:
+            for name in list(self._sources):
+                await breathe()
+                source, now = self._sources.get(name), self._clock()
+                if source is not None and now <= source.good_until:
+                    self._confirm(name, source, now)
+                elif source is not None:
+                    self._cluster.drop_pools(name, now)
 
     def _take(self, name: str, published: Published | None) -> str:
         """Apply an object. Returns why it was not accepted, empty if it was."""
@@ -142,9 +134,11 @@ class TopologyFeed:
         """Store the report in an object, or the counts that follow from it."""
         if not published.carried:
             return self._cluster.observe_counts(counted(published, self._cluster.node_objects.version_of), now)
-        body = unpack_report(published, self._max_bytes)
+        body = unpack_report(published, self._settings.max_body_bytes)
         cluster = self._cluster
-        report = read_report(body, cluster.node_objects.version_of, known=cluster.kubelet_with, switches=self._switches)
+        report = read_report(
+            body, cluster.node_objects.version_of, known=cluster.kubelet_with, switches=self._settings.switches
+        )
         if report.facts.node_name != name:
             raise WireError(
                 "node_name", f"the report is for node {report.facts.node_name!r}, but the object for {name!r}"
@@ -188,22 +182,16 @@ class TopologiesFeature(ConnectedFeature):
     def connect(self, connection: ApiConnection) -> None:
         """Watch the objects. Objects that are not late confirm their nodes."""
         service = self.service
-        feed = TopologyFeed(
-            service.known.nodes,
-            service.clock,
-            max_bytes=service.settings.max_body_bytes,
-            uid_of=connection.feed.uid_of,
-            switches=service.settings.switches,
-        )
+        feed = TopologyFeed(service, connection.feed.uid_of)
 
-        def confirm(states: Mapping[str, WatchStatus]) -> None:
+        def check(states: Mapping[str, WatchStatus]) -> None:
             state = states["topologies"]
-            if not state.broken and state.silent_seconds <= service.settings.watch_silent_seconds:
-                feed.confirm()
-                service.metrics.topology_faults.set(len(feed.trouble))
+            feed.is_heard = not state.broken and state.silent_seconds <= service.settings.watch_silent_seconds
+            service.metrics.topology_faults.set(len(feed.trouble))
 
         connection.watch("topologies", TOPOLOGIES, feed.apply, batch_size=BATCH)
-        connection.on_check.append(confirm)
+        connection.on_check.append(check)
+        connection.every(CHECK_SECONDS, feed.confirm)
 
 
 make = TopologiesFeature
