@@ -31,7 +31,8 @@ REPORTED_SECONDS = 1.0
 class Round:
     """What became of one load. `given`: what its containers were created with; empty: there is no runtime.
 
-    `refused_reports`: lines of the exporters' logs.
+    `refused_reports`: lines of the exporters' logs. `refused_alone`: pods given up that no kubelet admits, and why; see
+    `alone`.
     """
 
     fed: Fed
@@ -39,6 +40,7 @@ class Round:
     entries: list[Entry] = field(default_factory=list)
     given: Sequence[Given] = ()
     refused_reports: Sequence[str] = ()
+    refused_alone: dict[str, str] = field(default_factory=dict)
 
     @property
     def seconds_to_bind(self) -> list[float]:

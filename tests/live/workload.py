@@ -1,7 +1,7 @@
 """Pods for the real API server, and a feeder that keeps the cluster near its capacity."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -53,12 +53,14 @@ def delete(api: Api, name: str) -> None:
 class Fed:
     """What became of the pods of one feeding.
 
-    `given_up`: not placed within `patience_seconds`, and deleted. `why`: what kube-scheduler said last of each of them.
+    `given_up`: not placed within `patience_seconds`, and deleted. By name, of those that were not bound: `late`, the
+    pods, and `said`, what kube-scheduler said last of them.
     """
 
     created: int = 0
     given_up: int = 0
-    why: list[str] = field(default_factory=list)
+    late: dict[str, Json] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     patience_seconds: float = 45.0
 
@@ -85,10 +87,10 @@ class Feeder:
             SceneError: a deleted pod does not end.
         """
         fed, waiting, started = Fed(patience_seconds=self._patience), list(reversed(pods)), time.monotonic()
-        mine: set[str] = set()
+        mine, by_name = set[str](), {pod["metadata"]["name"]: pod for pod in pods}
         while True:
             entries = [entry for entry in self._book.entries() if entry.pod["metadata"]["uid"] in mine]
-            self._clean(entries, fed)
+            self._clean(entries, fed, by_name)
             over = sum(entry.is_over for entry in entries)
             on_tick(over)
             if not waiting and over == len(mine):
@@ -106,7 +108,7 @@ class Feeder:
     def _is_due(self, number: int, started: float) -> bool:
         return time.monotonic() >= started + self._every * number
 
-    def _clean(self, entries: list[Entry], fed: Fed) -> None:
+    def _clean(self, entries: list[Entry], fed: Fed, wanted: Mapping[str, Json]) -> None:
         now = time.monotonic()
         for entry in entries:
             uid = entry.pod["metadata"]["uid"]
@@ -121,7 +123,8 @@ class Feeder:
                 self._cleaned[uid] = now
                 fed.given_up += is_late or is_stuck
                 if is_late:
-                    fed.why.append(f"{entry.name}, {requested(entry.pod)}: {_said_of(entry.pod)}")
+                    fed.late[entry.name] = wanted[entry.name]
+                    fed.said[entry.name] = f"{entry.name}, {requested(entry.pod)}: {_said_of(entry.pod)}"
 
 
 def _said_of(pod: Json) -> str:

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from random import Random
 
+from tests.live.alone import try_alone
 from tests.live.binaries import Binaries
 from tests.live.bounds import show_load
 from tests.live.cluster import Cluster, Plan, Say, cluster
@@ -21,7 +22,7 @@ PAUSE_SECONDS = (3.0, 6.0)
 AWAY_SECONDS = (0.1, 2.0)
 """Until it is started again, as a kubelet or systemd would."""
 PATIENCE_SECONDS = 180.0
-"""Within which every pod must be placed, near capacity and while parts are away."""
+"""Within which every pod must be placed that a kubelet admits, near capacity and while parts are away."""
 
 
 def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
@@ -43,6 +44,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
             )
         running.extender.wait_for_nodes(len(running.nodes.all))
         audit += audit_of(running.extender, say)
+        try_alone(running, found)
         exporters = [node.exporter for node in running.nodes.all if node.exporter]
         parts = [running.extender, running.plane.apiserver, running.plane.etcd, running.scheduler]
         kills = [(part.name, part.kills) for part in parts] + [("exporters", sum(each.kills for each in exporters))]

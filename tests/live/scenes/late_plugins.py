@@ -6,6 +6,7 @@ Left out, as in `restarts`: pods bound before their kubelet stopped or less than
 from dataclasses import replace
 
 from tests.drill.machines import GPU
+from tests.live.alone import try_alone
 from tests.live.api import Json
 from tests.live.binaries import Binaries
 from tests.live.bounds import show_binds, show_load
@@ -40,6 +41,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
                 load=LOAD,
             )
         audit, binds = audit_of(running.extender, say), running.extender.binds()
+        try_alone(running, found)
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
     findings.must("restarts of kubelets", found.tally.restarts, "at least 1", ok=found.tally.restarts > 0)

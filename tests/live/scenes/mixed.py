@@ -3,6 +3,7 @@
 Left out: the pods that are still waiting when the feeder gives them up, within their bound.
 """
 
+from tests.live.alone import try_alone
 from tests.live.binaries import Binaries
 from tests.live.bounds import show_load, show_without
 from tests.live.cluster import Plan, Say, cluster
@@ -21,6 +22,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
         with running.scheduler:
             with_us = feed(running, "with", seed=plan.seed, pods=pods, life_seconds=life)
         audit = audit_of(running.extender, say)
+        try_alone(running, with_us)
         running.scheduler.configure(None)
         with running.scheduler:
             without = feed(running, "without", seed=plan.seed, pods=pods, life_seconds=life)

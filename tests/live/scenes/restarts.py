@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import Future
 from random import Random
 
+from tests.live.alone import try_alone
 from tests.live.binaries import Binaries
 from tests.live.bounds import show_binds, show_load, show_spared
 from tests.live.cluster import Cluster, Plan, Say, cluster
@@ -44,6 +45,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
                 disturb=restarting(running, plan.seed, usual=NODES),
             )
         audit, binds = audit_of(running.extender, say), running.extender.binds()
+        try_alone(running, found)
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
     findings.must("restarts of kubelets", found.tally.restarts, "at least 1", ok=found.tally.restarts > 0)

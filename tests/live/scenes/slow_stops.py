@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 from random import Random
 
+from tests.live.alone import try_alone
 from tests.live.api import Json
 from tests.live.binaries import Binaries
 from tests.live.bounds import show_binds, show_load
@@ -47,6 +48,7 @@ def play(binaries: Binaries, plan: Plan, say: Say) -> Findings:
                 prepare=lambda made: _stop_slowly(made, Random(plan.seed)),
             )
         audit, binds = audit_of(running.extender, say), running.extender.binds()
+        try_alone(running, found)
         findings.show("kube-apiserver", running.plane.version)
         findings.show("nodes, pods", f"{len(running.nodes.all)}, {pods}")
     least = int(DELETED * pods)
