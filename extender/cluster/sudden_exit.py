@@ -22,6 +22,7 @@ Mirrors: kubelet `cm/cpumanager/policy_static.go`, `cm/memorymanager/policy_stat
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -85,19 +86,16 @@ def is_known_to_survive(given: ProjectionInput, uid: str, projection: Projection
 
     *projection*: what `project` returned for the same input.
     """
-    if have_room_together(given, projection, steps):
-        return True
     admits = given.ledger.admits
-    if given.maybe_gone or len(admits) != 1 or admits[0].uid != uid or not projection.complete:
-        return False
-    request = steps.request(admits[0].pod, given.kubelet.rules)
     # With one pod less, every combination of the pods that may be gone must still be followed.
     maybe_gone = len(given.leaving) + len(given.ledger.starting)
-    verdicts = projection.verdicts.get(uid, ())
-    is_demanding = admits[0].pod.demand.is_required
-    return maybe_gone <= MAX_MAYBE_GONE and can_only_gain(
-        given.kubelet, given.reported, request, verdicts, is_demanding=is_demanding
-    )
+    is_alone = projection.complete and [admit.uid for admit in admits] == [uid]
+    if is_alone and not given.maybe_gone and maybe_gone <= MAX_MAYBE_GONE:
+        request, is_demanding = steps.request(admits[0].pod, given.kubelet.rules), admits[0].pod.demand.is_required
+        verdicts = projection.verdicts.get(uid, ())
+        if can_only_gain(given.kubelet, given.reported, request, verdicts, is_demanding=is_demanding):
+            return True
+    return have_room_together(given, projection, steps)
 
 
 def have_room_together(given: ProjectionInput, projection: Projection, steps: Steps) -> bool:
@@ -109,8 +107,8 @@ def have_room_together(given: ProjectionInput, projection: Projection, steps: St
     With single-numa-node and one container a pod, it is enough if the largest amounts fit on the NUMA nodes as often as
     there are pods, as each pod takes the place of at most one: 8 CPUs fit 4 times in 17 and 16. False: not known.
     """
-    kubelet = given.kubelet
-    if kubelet.runtime is not None or not projection.complete or projection.at_risk or not _takes_by_count(kubelet):
+    kubelet, is_by_count = given.kubelet, _takes_by_count(given.kubelet.cpu_options)
+    if kubelet.runtime is not None or not is_by_count or not projection.complete or projection.at_risk:
         return False
     if kubelet.memory_static and kubelet.policy is not TopologyPolicy.SINGLE_NUMA_NODE:
         return False
@@ -161,7 +159,7 @@ def _one_of_each_kind(given: ProjectionInput, start: ManagerState, uids: Collect
     counts_decide = (
         kubelet.policy is TopologyPolicy.SINGLE_NUMA_NODE
         and kubelet.runtime is None
-        and _takes_by_count(kubelet)
+        and _takes_by_count(kubelet.cpu_options)
         and not kubelet.cpu_options.full_pcpus_only
         and layout_of(kubelet).counts_suffice
         and not any(steps.request(admit.pod, kubelet.rules).total_devices for admit in in_flight)
@@ -197,7 +195,7 @@ def can_only_gain(
         return nri_pod(request).takes_no_whole_cpus and all(map(_is_certain, verdicts))
     if len(request.containers) != 1 or request.pod_level is not None or request.total_devices or claimed_of(request):
         return False
-    if not _takes_by_count(kubelet):
+    if not _takes_by_count(kubelet.cpu_options):
         return False
     (container,) = request.containers
     pins_memory = kubelet.memory_static and container.memory_bytes is not None
@@ -207,9 +205,10 @@ def can_only_gain(
     return bool(verdicts) and all(_is_firm(each, container.name, needs_one_node=needs_one_node) for each in verdicts)
 
 
-def _takes_by_count(kubelet: Kubelet) -> bool:
-    """Whether the CPU manager can give CPUs whenever there are enough of them."""
-    return replace(kubelet.cpu_options, full_pcpus_only=False, strict_reservation=False) == CPUOptions()
+@lru_cache
+def _takes_by_count(options: CPUOptions) -> bool:
+    """Whether a CPU manager with these options can give CPUs whenever there are enough of them."""
+    return replace(options, full_pcpus_only=False, strict_reservation=False) == CPUOptions()
 
 
 def _is_certain(verdict: Verdict) -> bool:

@@ -24,7 +24,6 @@ Rules of this file
 import asyncio
 import logging
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS, MAX_EXITS
@@ -81,14 +80,6 @@ class BindSettings:
     annotates: bool
 
 
-class ExitRisk(Enum):
-    """Whether the end of another pod can make the kubelet refuse a pod for which room is reserved."""
-
-    NONE = "none"
-    ANY_EXIT = "the end of a single pod would"
-    CHANGED = "the node changed during the check"
-
-
 class Bind:
     """The verb."""
 
@@ -114,9 +105,7 @@ class Bind:
                     outcome = await self._bind_locked(args, binder)
             except TimeoutError:
                 return NotBound(f"other pods are being bound to {args.Node}; {RETRY}", BindFailure.BUSY)
-            if self._clock() >= until or not await self._may_pass_soon(args, outcome):
-                break
-            if self._waiting.locked():
+            if self._clock() >= until or not await self._may_pass_soon(args, outcome) or self._waiting.locked():
                 break
             async with self._waiting:
                 await self._sleep(pause)
@@ -206,24 +195,22 @@ class Bind:
         return UNSETTLED
 
     async def _defers_for_exits(self, pod: Pod, node_name: str) -> bool:
-        """Whether bind waits because the end of another pod may change the verdict. If so, the pod is deferred."""
-        now = self._clock()
-        risk = await self._exit_risk(pod, node_name, now)
-        if risk is not ExitRisk.ANY_EXIT:
-            return risk is ExitRisk.CHANGED
-        deferred_seconds = self._pods.defer_for_exits(pod.uid, node_name, now)
-        return deferred_seconds < self._settings.defer_seconds or self._link.may_miss_exits(node_name, now)
+        """Whether bind waits because the unobserved end of any single other pod would make the kubelet refuse the pod.
 
-    async def _exit_risk(self, pod: Pod, node_name: str, now: float) -> ExitRisk:
-        """Whether the pod is still certain to be admitted if any single other pod exits unobserved."""
+        If so, the pod is deferred. Bind also waits if the node has changed during the check.
+        """
+        now = self._clock()
         with self._admissions.share() as max_admissions:
             survives = self._cluster.survives_sudden_exit(node_name, pod.uid, now, max_admissions)
             if survives is None:
-                return ExitRisk.NONE
+                return False
             has_survived = await self._offload(survives)
         if not self._cluster.is_admitted(node_name, pod.uid) or node_name in self._cluster.starting(self._clock()):
-            return ExitRisk.CHANGED
-        return ExitRisk.NONE if has_survived else ExitRisk.ANY_EXIT
+            return True
+        if has_survived:
+            return False
+        deferred_seconds = self._pods.defer_for_exits(pod.uid, node_name, now)
+        return deferred_seconds < self._settings.defer_seconds or self._link.may_miss_exits(node_name, now)
 
     async def _send(self, reservation: Reservation, binder: GatedBinder) -> BindOutcome:
         """Send the binding, and end the reservation as the outcome demands."""
@@ -241,9 +228,8 @@ class Bind:
 
     def _binding(self, pod: Pod, node_name: str) -> Binding:
         """The binding, with the predicted placement as an annotation if that is wanted and known."""
-        predicted = (
-            self._cluster.pods_of(node_name).projection.prediction(pod.uid) if self._settings.annotates else None
-        )
+        projection = self._cluster.pods_of(node_name).projection
+        predicted = projection.prediction(pod.uid) if self._settings.annotates else None
         text = "" if predicted is None else placement_annotation(predicted)
         annotations = {ANNOTATION: text} if text else {}
         return Binding(
