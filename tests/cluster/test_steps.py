@@ -12,7 +12,7 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 
 from extender.cluster.events import PodFinished, PodRefused, SettledPod, Watching
 from extender.cluster.ledger import EMPTY as NOTHING
-from extender.cluster.ledger import Ledger, assume, see
+from extender.cluster.ledger import Ledger, assume, doubt, see
 from extender.cluster.node import Observation
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.projection import Projection, ProjectionInput, project
@@ -20,6 +20,7 @@ from extender.cluster.steps import MAX_STEPS, Steps
 from extender.cluster.store import NodeStore
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.state import ManagerState
+from extender.replay.alignment_demand import AlignmentDemand, Demand
 from extender.replay.pod import Pod
 from extender.wire.pods import pod_from_json
 from extender.wire.reports import read_report
@@ -168,6 +169,24 @@ def test_one_pod_more_costs_one_replay_and_a_known_one_none() -> None:
             costs.append(steps.admissions - before)
 
     assert costs == [1, 0] * 5
+
+
+def test_nothing_is_followed_again_when_the_watch_shows_a_pod_unless_its_binding_was_in_doubt() -> None:
+    pod = pod_from_json(pod_of(2))
+    assumed = assume(NOTHING, pod, 1)
+    inputs = {
+        name: ProjectionInput(kubelet=EMPTY.kubelet, reported=EMPTY.state, ledger=ledger, now=2)
+        for name, ledger in {
+            "assumed": assumed,
+            "seen": see(assumed, pod, 2, started=False),
+            "seen in a list": see(assumed, pod, 2, started=False, ordered=False),
+            "started": see(assumed, pod, 2, started=True),
+            "in doubt": doubt(assumed, pod.uid),
+            "another": assume(NOTHING, replace(pod, demand=Demand(alignment=AlignmentDemand.SAME_SOCKET)), 1),
+        }.items()
+    }
+    alike = {name for name, given in inputs.items() if given.is_alike(inputs["assumed"])}
+    assert alike == {"assumed", "seen"}
 
 
 def test_what_is_kept_is_bounded() -> None:
