@@ -63,7 +63,8 @@ class Filter:
         filtered, answers = await self._judged(args, now)
         call = FilterCall(args, known, answers, now)
         for objector in self._objectors:
-            if _is_asked(objector, filtered):
+            is_asked = type(objector).filter is not Objector.filter and (objector.grounds is None or objector.grounds)
+            if is_asked and not (objector.is_for_refused and filtered.feasible):
                 filtered = await objector.filter(call, filtered)
         is_refused = bool(args.names) and not filtered.feasible
         noted = call_about("filter", args, answers, now, filtered.instead, is_refused=is_refused, place=filtered.place)
@@ -99,17 +100,10 @@ class Filter:
         return with_resolvable(filtered) if filtered.refused and self._failed_resolvable else filtered
 
 
-def _is_asked(objector: Objector, filtered: Filtered) -> bool:
-    """Whether filter asks the feature after this result."""
-    has_filter = type(objector).filter is not Objector.filter
-    has_grounds = objector.grounds is None or bool(objector.grounds)
-    return has_filter and has_grounds and not (objector.is_for_refused and filtered.feasible)
-
-
 def counts_of(answers: NodeAnswers) -> Mapping[tuple[str, Certainty], int]:
     """How many candidates got each answer, by (PASSED or the text of the reason, certainty)."""
     counts: Counter[tuple[str, Certainty]] = Counter()
-    for _, judgement, count in answers.kinds.counts(answers.codes):
+    for _, judgement, count in answers.counts:
         counts[_text(judgement) or PASSED, judgement.certainty] += count
     return counts
 
@@ -117,7 +111,7 @@ def counts_of(answers: NodeAnswers) -> Mapping[tuple[str, Certainty], int]:
 def filtered_by_judgements(answers: NodeAnswers) -> Filtered:
     """Separate the candidates, by the texts of their judgements alone."""
     codes: dict[str, list[int]] = {}
-    for code, judgement, _ in answers.kinds.counts(answers.codes):
+    for code, judgement, _ in answers.counts:
         codes.setdefault(_text(judgement), []).append(code)
     if codes.keys() == {""}:
         return Filtered(feasible=answers.names)

@@ -12,8 +12,9 @@ Rules of this file
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import repeat
 from typing import Final, TypeVar
 
@@ -107,27 +108,8 @@ class Kinds:
             self.judgements.append(judgement)
         return code
 
-    def different(self, codes: Int64s) -> tuple[tuple[Judgement, ...], NDArray[np.uint32]]:
-        """The different judgements of nodes with *codes*, and the position of each node's judgement among them."""
-        present = np.flatnonzero(np.bincount(codes))
-        judgements = tuple(map(self.judgements.__getitem__, present.tolist()))
-        return judgements, np.searchsorted(present, codes).astype(np.uint32)
-
-    def counts(self, codes: Int64s) -> Iterator[tuple[int, Judgement, int]]:
-        """(code, judgement, number of nodes) of each different judgement of nodes with *codes*."""
-        for code, count in enumerate(np.bincount(codes).tolist()):
-            if count:
-                yield code, self.judgements[code], count
-
-    def scores_of(
-        self, codes: Int64s, scale_of: Callable[[Iterable[Judgement]], S], score: Callable[[Judgement, S], int]
-    ) -> NDArray[np.uint8]:
-        """The score of each node of a request. *score* applies the scale that *scale_of* makes to one judgement.
-
-        Both are always the same functions.
-        """
-        present = np.flatnonzero(np.bincount(codes)).tolist()
-        scale = scale_of(map(self.judgements.__getitem__, present))
+    def scores_of(self, codes: Int64s, scale: S, score: Callable[[Judgement, S], int]) -> NDArray[np.uint8]:
+        """The score of each node of a request: always the same *score*, applied to its judgement and the *scale*."""
         known = self._scores.get(scale)
         if known is None or len(known) < len(self.judgements):
             before = [] if known is None else known.tolist()
@@ -141,7 +123,7 @@ class Kinds:
         return known[codes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NodeAnswers:
     """The judgements of the nodes of one request.
 
@@ -156,6 +138,14 @@ class NodeAnswers:
     kinds: Kinds
     version: int
     entry: "ShapeJudgements"
+
+    @cached_property
+    def counts(self) -> Sequence[tuple[int, Judgement, int]]:
+        """(code, judgement, number of nodes) of each different judgement."""
+        counts = np.bincount(self.codes)
+        present = np.flatnonzero(counts)
+        judgements = map(self.kinds.judgements.__getitem__, present.tolist())
+        return list(zip(present.tolist(), judgements, counts[present].tolist(), strict=True))
 
     def names_at(self, positions: Int64s) -> list[str]:
         """The names of nodes by their positions."""

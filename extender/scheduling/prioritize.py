@@ -36,7 +36,7 @@ class Prioritize:
             return np.full(len(args.names), MAX_SCORE, np.uint8)
         answers = await self._judge.answer_nodes(entry, args.names, now, deadline=now + self._seconds)
         call = call_about("prioritize", args, answers, now)
-        scores = answers.kinds.scores_of(answers.codes, scale_of, score_of_one)
+        scores = answers.kinds.scores_of(answers.codes, scale_of(each for _, each, _ in answers.counts), score_of_one)
         for objector in self._objectors:
             if (given := await objector.score(args, answers, scores)) is not None:
                 call, scores = replace(call, given=given.tobytes()), given

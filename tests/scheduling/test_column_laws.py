@@ -262,7 +262,8 @@ class Reader:
         refused = {name: each.refusal.text for name, each in expected.items() if each.refusal is not None}
         assert dict(filtered.refused) == refused
         assert list(filtered.feasible) == [name for name in names if name not in refused]
-        scores = answers.kinds.scores_of(answers.codes, scale_of, score_of_one).tolist()
+        scale = scale_of(judgement for _, judgement, _ in answers.counts)
+        scores = answers.kinds.scores_of(answers.codes, scale, score_of_one).tolist()
         assert scores == score_nodes([expected[name] for name in names])
 
     def expected(self, pod: Pod, names: Sequence[str]) -> Mapping[str, Judgement]:

@@ -215,7 +215,7 @@ def test_scores_by_column_are_those_of_each_node(requests: list[list[Judgement]]
     for request in requests:
         codes = np.array([kinds.code(each) for each in request])
 
-        scores = kinds.scores_of(codes, scale_of, score_of_one).tolist()
+        scores = kinds.scores_of(codes, scale_of(request), score_of_one).tolist()
 
         assert scores == score_nodes(request)
 

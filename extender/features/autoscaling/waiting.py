@@ -104,5 +104,5 @@ class Waiting:
         return bool(call.names) and all(
             (judgement.refusal in LACKS_ROOM or (judgement.refusal is None and is_group_unfit))
             and judgement.certainty in _CERTAIN
-            for _, judgement, _ in answers.kinds.counts(answers.codes)
+            for _, judgement, _ in answers.counts
         )

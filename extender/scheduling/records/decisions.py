@@ -14,6 +14,7 @@ Rules of this file
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -49,9 +50,9 @@ class Call:
     """One call about `count` nodes.
 
     `packed_names`: the candidates, in the order of the request, as JSON. `classes`: their classes, in the same order;
-    None: the pod requests nothing that any node aligns, and all of them passed. `different`: the different judgements
-    of their classes; each candidate's is at `positions` in it. `instead`: judgements by name of candidates that did not
-    get that of their class. `is_refused`: filter refused every candidate. `given`: the scores, one byte each, where
+    None: the pod requests nothing that any node aligns, and all of them passed. `counts`: the different judgements of
+    their classes, as in `NodeAnswers`; `codes`: each candidate's. `instead`: judgements by name of candidates that did
+    not get that of their class. `is_refused`: filter refused every candidate. `given`: the scores, one byte each, where
     they do not follow from the judgements; empty if they do. `place`: the node of the pod's place in its group, the
     only one that was offered; "": all nodes that passed were. `is_bare`: the classes of the call have lost kubelets and
     states.
@@ -63,8 +64,8 @@ class Call:
     count: int
     at: float
     classes: Classes | None = field(default=None, repr=False, compare=False)
-    different: Sequence[Judgement] = ()
-    positions: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32), repr=False, compare=False)
+    counts: Sequence[tuple[int, Judgement, int]] = ()
+    codes: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32), repr=False, compare=False)
     instead: Mapping[str, Judgement] = field(default_factory=dict)
     is_refused: bool = False
     given: bytes = b""
@@ -80,7 +81,8 @@ class Call:
     @property
     def judgements(self) -> list[Judgement]:
         """The judgement of the class of each candidate, in the order of `names`; empty if `classes` is None."""
-        return [self.different[position] for position in self.positions.tolist()]
+        different = {code: judgement for code, judgement, _ in self.counts}
+        return list(map(different.__getitem__, self.codes.tolist()))
 
     def by_judgement(self) -> dict[Judgement, list[str]]:
         """The names that got each judgement; empty if `classes` is None."""
@@ -116,11 +118,12 @@ def call_about(
 ) -> Call:
     """The record of a call; see `Call`. *answers*: None if no kubelet aligns the pod."""
     packed = msgspec.json.encode(args.names)  # an orjson result keeps 4 KB, however short it is
-    call = Call(verb, args.pod, packed, len(args.names), at, instead=instead, is_refused=is_refused, place=place)
+    call = partial(
+        Call, verb, args.pod, packed, len(args.names), at, instead=instead, is_refused=is_refused, place=place
+    )
     if answers is None:
-        return call
-    different, positions = answers.kinds.different(answers.codes)
-    return replace(call, classes=answers.classes, different=different, positions=positions)
+        return call()
+    return call(classes=answers.classes, counts=answers.counts, codes=answers.codes.astype(np.uint32))
 
 
 def _weight(call: Call) -> int:
