@@ -28,7 +28,7 @@ from extender.scheduling.effects import Effects
 from extender.scheduling.judge import SLOW, BoundedJudge, Judged, judge_all, judge_quickly, shares_to_have, time_limit
 from extender.scheduling.judgement import INDIFFERENT, Judgement, LateNodes, Trouble
 from extender.scheduling.late_projections import LateProjections
-from extender.scheduling.pod_shape import UNJUDGED, JudgementCache, NodeAnswers, PodShape, ShapeJudgements
+from extender.scheduling.pod_shape import UNJUDGED, JudgementCache, Kinds, NodeAnswers, PodShape, ShapeJudgements
 from extender.scheduling.reasons import RefusalReason
 from extender.scheduling.records.unjudged import MAX_NAMES, UnjudgedClasses, log_unjudged
 
@@ -50,6 +50,9 @@ CHANGING: Final = Judgement(RefusalReason.CHANGING, Certainty.UNKNOWN)
 """The judgement of a node that changes faster than it can be judged."""
 _MAX_ATTEMPTS: Final = 5
 """How often a node is judged that changes while it is judged."""
+
+MAX_SEEN: Final = 32
+"""For how many shapes the codes of all nodes are kept: 16 bytes for each node."""
 
 MAX_MERGES: Final = 500
 """How many times one call goes through rows: each takes some 0.1 ms, and more for thousands of rows."""
@@ -119,6 +122,8 @@ class CachedJudge:
         self.ranking: Final = ranking or self
         self._resting: BoundedMap[str, float] = BoundedMap(MAX_RESTING)
         """Until when the pods of a namespace get no last shares."""
+        self._seen: BoundedMap[Kinds, tuple[Int64s, Int64s]] = BoundedMap(MAX_SEEN)
+        """The class id of each slot in the last calls of a shape, and its code."""
         self.projections: Final[LateProjections] = ranking.projections if ranking else LateProjections(cluster, effects)
 
     def entry(self, pod: Pod) -> ShapeJudgements:
@@ -164,7 +169,8 @@ class CachedJudge:
 
     def answer_at_once(self, entry: ShapeJudgements, classes: Collection[NodeClass]) -> bool:
         """As `answer`, on the event loop, by short replays, also for `ranking`; whether all of *classes* are judged."""
-        missing = entry.missing(classes)
+        if not (missing := entry.missing(classes)):
+            return True
         short = [each for each in missing if each.id not in entry.shares]
         judged = judge_quickly(self.ranking.judge, entry.shape, short)
         if judged and self.ranking is not self:
@@ -210,7 +216,7 @@ class CachedJudge:
         index, kinds = self._cluster.index, entry.kinds
         slots, version = index.names.slots_of(names), index.version
         classes, ids = index.classes[slots], index.ids[slots]
-        codes = entry.codes_of(ids, kinds)
+        codes = self._codes_now(entry, slots, ids)
         missing = np.flatnonzero(codes == UNJUDGED)
         is_new = len(missing) == len(names)
         if len(missing) >= (MAX_AT_ONCE + 1 if is_new else WORTH):
@@ -228,6 +234,16 @@ class CachedJudge:
             for position in np.flatnonzero(codes == UNJUDGED).tolist():
                 codes[position] = kinds.code(late[int(ids[position])])
         return NodeAnswers(names=names, classes=classes, codes=codes, kinds=kinds, version=version, entry=entry)
+
+    def _codes_now(self, entry: ShapeJudgements, slots: Int64s, ids: Int64s) -> Int64s:
+        """The codes of the classes that nodes have now. Only those that changed since the last call are looked up."""
+        count = len(self._cluster.index.ids)
+        if (known := self._seen.get(entry.kinds)) is None or len(known[0]) != count:
+            known = self._seen[entry.kinds] = np.zeros(count, np.int64), np.full(count, UNJUDGED)
+        seen, codes = known
+        changed = np.flatnonzero((seen[slots] != ids) | (codes[slots] == UNJUDGED))
+        seen[slots[changed]], codes[slots[changed]] = ids[changed], entry.codes_of(ids[changed], entry.kinds)
+        return codes[slots]
 
     async def _judge_alike(
         self, entry: ShapeJudgements, classes: Classes, slots: Int64s, deadline: float | None
