@@ -79,7 +79,7 @@ def test_versions_are_pinned() -> None:
 
 
 def test_the_extender_s_image_can_trace() -> None:
-    (installed,) = re.findall(r"install --no-compile \\\n +(.*) \\\n", TEXTS["numa-extender"])
+    (installed,) = re.findall(r"python install \\\n +(.*) \\\n", TEXTS["numa-extender"])
     assert installed.startswith('"numa-extender[expander,server,tracing] @ file://')
 
 
@@ -92,6 +92,6 @@ def test_the_exporter_s_image_has_what_the_exporter_imports() -> None:
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 imported.add(node.module.partition(".")[0])
     third_party = {DISTRIBUTIONS.get(name, name) for name in imported - sys.stdlib_module_names - {"node_exporter"}}
-    listed = re.search(r"--no-compile \\\n((?: {6}.*\\\n)+)", TEXTS["numa-node-exporter"])
+    listed = re.search(r"python install \\\n((?: {6}.*\\\n)+)", TEXTS["numa-node-exporter"])
     assert listed
     assert set(listed[1].replace("\\", "").split()) >= third_party

@@ -1,12 +1,17 @@
 """Wheels of the packages that the tests run with: what an index would give, without asking one."""
 
+import re
 import zipfile
 from collections.abc import Iterable
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from typing import Final
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+LEFT_OUT: Final = re.compile(r"kubernetes/(aio|client/(api|models))/.*(?<!__init__\.py)|.*/tests/.*")
+"""Files that no program of ours imports, and more than half of what a build compiles."""
 
 
 def write_wheels(requirements: Iterable[str], target: Path) -> None:
@@ -31,6 +36,7 @@ def _write(package: Distribution, target: Path) -> None:
     tag = "-".join(".".join(dict.fromkeys(part)) for part in parts)  # as py2.py3-none-any
     name = f"{canonicalize_name(package.name).replace('-', '_')}-{package.version}-{tag}.whl"
     kept = [path for path in package.files or () if path.parts[0] != ".." and path.suffix != ".pyc"]
+    kept = [path for path in kept if not LEFT_OUT.fullmatch(path.as_posix())]
     with zipfile.ZipFile(target / name, "w") as wheel:
         for path in kept:
             wheel.write(str(path.locate()), path.as_posix())
