@@ -17,13 +17,7 @@ from extender.kubelet.errors import FieldError
 from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.machine import Machine
 from extender.kubelet.sets import bits_of, format_list, iter_bits
-from extender.kubelet.state import (
-    Block,
-    CPUState,
-    ManagerState,
-    MemoryState,
-    OneContainer,
-)
+from extender.kubelet.state import Block, CPUState, ManagerState, MemoryState, OneContainer
 from extender.kubelet.verdict import Provider
 
 T = TypeVar("T")

@@ -22,14 +22,7 @@ from extender.dra.objects import DraNode, ResourceClaim
 from extender.dra.replay import UNKNOWN
 from extender.features.claims.asks import PodAsk, PodAsks, search
 from extender.features.claims.objects import ClaimObjects, Version
-from extender.features.claims.outcomes import (
-    Answer,
-    Case,
-    answer_of,
-    can_both_be,
-    devices_with,
-    text_of,
-)
+from extender.features.claims.outcomes import Answer, Case, answer_of, can_both_be, devices_with, text_of
 from extender.questions.node_context import DynamicDevice, LookUp
 
 MAX_UNKNOWN: Final = 32
