@@ -6,11 +6,18 @@ cause it. `pytest --hypothesis-profile=ci` or `=local` chooses by hand. No examp
 
 Python's cycle collector does not look at what importing and collecting has made: six thousand tests are 400 MB that
 stay, and looking at them again and again was a seventh of all CPU time.
+
+In a fresh clone one worker of `pytest -n` imports and collects before the others, which find all byte code made.
 """
 
+import fcntl
 import gc
 import os
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -32,6 +39,20 @@ for name, value in SETTINGS.items():
     os.environ.setdefault(f"NUMA_EXTENDER_{name}", value)
 
 gc.disable()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """The first worker holds the lock alone. Those that wait for it share it afterwards."""
+    run = getattr(session.config, "workerinput", {}).get("testrunuid")
+    if run is None or (Path(__file__).parent / "workers/__pycache__").exists():
+        return (yield)
+    with Path(tempfile.gettempdir(), f"numa-extender-{run}").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
