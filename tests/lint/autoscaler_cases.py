@@ -1,19 +1,17 @@
 """For each rule about autoscalers: documents that trip it, and the same ones mended."""
 
-import yaml
-
-from tests.lint.building import Case, deployment, scheduler
+from tests.lint.building import Case, as_yaml, deployment, scheduler
 from tests.lint.our_cases import CONFIG_MAP, ours
 
 
 def status(namespace: str = "kube-system") -> str:
     metadata = {"name": "cluster-autoscaler-status", "namespace": namespace}
     document = {"kind": "ConfigMap", "metadata": metadata, "data": {"status": "autoscalerStatus: Running\n"}}
-    return yaml.safe_dump({"kind": "List", "items": [document]})
+    return as_yaml({"kind": "List", "items": [document]})
 
 
 def definition(group: str) -> str:
-    return yaml.safe_dump({"kind": "CustomResourceDefinition", "spec": {"group": group}})
+    return as_yaml({"kind": "CustomResourceDefinition", "spec": {"group": group}})
 
 
 SETTING = "NUMA_EXTENDER_AUTOSCALING"

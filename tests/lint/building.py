@@ -23,6 +23,11 @@ def changed(base: Json, changes: Json) -> Json:
     return result
 
 
+def as_yaml(document: Json) -> str:
+    """By libyaml: each test process makes all documents."""
+    return str(yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False))
+
+
 def extender(**changes: object) -> Json:
     return changed(
         {
@@ -57,7 +62,7 @@ def scheduler(*extenders: Json, **changes: object) -> str:
         "percentageOfNodesToScore": 100,
         "extenders": list(extenders) or [extender()],
     }
-    return yaml.safe_dump(changed(base, changes), sort_keys=False)
+    return as_yaml(changed(base, changes))
 
 
 def kubelet(**changes: object) -> str:
@@ -75,13 +80,13 @@ def kubelet(**changes: object) -> str:
             {"numaNode": 1, "limits": {"memory": "1Gi"}},
         ],
     }
-    return yaml.safe_dump(changed(base, changes), sort_keys=False)
+    return as_yaml(changed(base, changes))
 
 
 def _workload(kind: str, container: Json, pod: Json, spec: Json) -> str:
     template = {"spec": changed({"containers": [container]}, pod)}
     document = {"apiVersion": "apps/v1", "kind": kind, "spec": changed({"template": template}, spec)}
-    return yaml.safe_dump(document, sort_keys=False)
+    return as_yaml(document)
 
 
 def env(**variables: str) -> list[Json]:
@@ -127,11 +132,11 @@ def exporter_env(**changes: str | object) -> list[Json]:
 def host_scheduler(dns_policy: str) -> str:
     """The control plane's own kube-scheduler."""
     spec = {"hostNetwork": True, "dnsPolicy": dns_policy, "containers": [{"command": ["kube-scheduler"]}]}
-    return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": spec})
+    return as_yaml({"apiVersion": "v1", "kind": "Pod", "spec": spec})
 
 
 def alert(expr: str) -> str:
-    return yaml.safe_dump({"kind": "PrometheusRule", "spec": {"groups": [{"rules": [{"alert": "A", "expr": expr}]}]}})
+    return as_yaml({"kind": "PrometheusRule", "spec": {"groups": [{"rules": [{"alert": "A", "expr": expr}]}]}})
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """For every rule about demands for alignment: a manifest that has the problem, and the same one mended."""
 
-import yaml
-
-from tests.lint.building import case
+from tests.lint.building import as_yaml, case
 
 KEY = "numa-extender.io/alignment"
 
@@ -13,11 +11,11 @@ def demanding(annotations: dict[str, str], *, cpu: str = "4", on_workload: bool 
     spec = {"containers": [{"name": "app", "image": "x", "resources": {"limits": limits}}]}
     template = {"metadata": {} if on_workload else {"annotations": annotations}, "spec": spec}
     metadata = {"name": "a", **({"annotations": annotations} if on_workload else {})}
-    return yaml.safe_dump({"kind": "Deployment", "metadata": metadata, "spec": {"template": template}})
+    return as_yaml({"kind": "Deployment", "metadata": metadata, "spec": {"template": template}})
 
 
 def namespace(labels: dict[str, str]) -> str:
-    return yaml.safe_dump({"kind": "Namespace", "metadata": {"name": "n", "labels": labels}})
+    return as_yaml({"kind": "Namespace", "metadata": {"name": "n", "labels": labels}})
 
 
 GOOD = {KEY: "single-numa-node"}

@@ -1,8 +1,6 @@
 """For every rule about slices and claims: documents that trip it, and the same ones mended."""
 
-import yaml
-
-from tests.lint.building import Case, case
+from tests.lint.building import Case, as_yaml, case
 
 NUMA = {"resource.kubernetes.io/numaNode": {"int": 0}}
 
@@ -14,7 +12,7 @@ def device(name: str = "gpu-0", **attributes: object) -> dict[str, object]:
 def a_slice(*devices: object, driver: str = "gpu.example.com", count: int = 2, **spec: object) -> str:
     pool = {"name": "node-a", "generation": 1, "resourceSliceCount": count}
     document = {"kind": "ResourceSlice", "spec": {"driver": driver, "pool": pool, "devices": [*devices], **spec}}
-    return yaml.safe_dump(document, sort_keys=False)
+    return as_yaml(document)
 
 
 def counters(driver: str) -> str:
@@ -25,7 +23,7 @@ def claim(count: int, *, kind: str = "ResourceClaim", **constraint: object) -> s
     requests = [{"name": "a", "exactly": {"deviceClassName": "gpu", "count": count}}, {"name": "b", "exactly": {}}]
     spec: dict[str, object] = {"devices": {"requests": requests, "constraints": [constraint]}}
     document = {"kind": kind, "spec": {"spec": spec} if kind == "ResourceClaimTemplate" else spec}
-    return yaml.safe_dump(document, sort_keys=False)
+    return as_yaml(document)
 
 
 DEVICES = {

@@ -1,8 +1,6 @@
 """For every rule about the NRI topology-aware policy: a document that trips it, and the same one mended."""
 
-import yaml
-
-from tests.lint.building import Case, case, changed, daemonset, exporter_env, kubelet
+from tests.lint.building import Case, as_yaml, case, changed, daemonset, exporter_env, kubelet
 
 SUFFIX = ".resource-policy.nri.io"
 
@@ -10,7 +8,7 @@ SUFFIX = ".resource-policy.nri.io"
 def annotated(annotations: dict[str, str]) -> str:
     """A Deployment whose pods have these annotations."""
     template = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app", "image": "x"}]}}
-    return yaml.safe_dump({"kind": "Deployment", "spec": {"template": template}}, sort_keys=False)
+    return as_yaml({"kind": "Deployment", "spec": {"template": template}})
 
 
 def for_pod(name: str, text: str) -> str:
@@ -26,7 +24,7 @@ def policy(**changes: object) -> str:
     """A TopologyAwarePolicy."""
     spec = {"pinCPU": True, "reservedResources": {"cpu": "750m"}, "agent": {"nodeResourceTopology": True}}
     document = {"apiVersion": "config.nri/v1alpha1", "kind": "TopologyAwarePolicy", "spec": changed(spec, changes)}
-    return yaml.safe_dump(document, sort_keys=False)
+    return as_yaml(document)
 
 
 def reserving(cpu: str, **changes: object) -> str:
