@@ -156,22 +156,22 @@ class NodeProjection:
             return None
         return Prediction(given.kubelet, given.reported, projection.verdicts[uid], projection.complete)
 
-    def survives_sudden_exit(self, uid: str, now: float, max_admissions: int) -> Callable[[], bool] | None:
+    def survives_sudden_exit(self, uid: str, now: float) -> Callable[[int], bool] | None:
         """Computes whether a pod in flight is still certain to be admitted if any single other pod exits unobserved.
 
-        None: it is certain, or there is no prediction for the pod. The returned function is pure, and any thread may
-        call it. It takes long on nodes with many pods.
+        None: it is certain, or there is no prediction for the pod. The argument of the returned function is about how
+        many admissions it may replay. It is pure, any thread may call it, and it takes long on nodes with many pods.
         """
         projection = self.now
         if self.is_changing:
-            return lambda: False
+            return lambda _: False
         if self.given is None or projection is None or uid not in projection.verdicts:
             return None
         given = replace(self.given, now=now)
         self.steps.begin()
         if is_known_to_survive(given, uid, projection, self.steps):
             return None
-        return partial(survives_sudden_exit, given, uid, max_admissions)
+        return partial(survives_sudden_exit, given, uid)
 
 
 def _is_as_reported(given: ProjectionInput) -> bool:

@@ -32,7 +32,6 @@ from extender.cluster.node_class import UNKNOWN, NodeClass
 from extender.cluster.node_projection import Allowance, LateProjection
 from extender.cluster.pod_tracker import PodTracker, Timeouts
 from extender.cluster.steps import LOOP_STEPS, LOOP_STEPS_OF_ALL
-from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
 from extender.kubelet.budget import Shared
 from extender.kubelet.kubelet import Kubelet
 from extender.nri.counts import NriCounts
@@ -220,14 +219,12 @@ class NodeStore:
         """True if every predicted outcome for the pod in flight is admission, or there is no prediction."""
         return name in self.score_only or self.pods_of(name).projection.is_admitted(uid)
 
-    def survives_sudden_exit(
-        self, name: str, uid: str, now: float, max_admissions: int = MAX_EXIT_ADMISSIONS
-    ) -> Callable[[], bool] | None:
+    def survives_sudden_exit(self, name: str, uid: str, now: float) -> Callable[[int], bool] | None:
         """See `NodeProjection.survives_sudden_exit`; None as well where no prediction counts."""
         record = self._nodes.as_stored(name)
         if record is None or name in self.score_only or not record.observation.is_replayable:
             return None
-        return self._trackers[name].projection.survives_sudden_exit(uid, now, max_admissions)
+        return self._trackers[name].projection.survives_sudden_exit(uid, now)
 
     def apply(self, *events: PodEvent, now: float) -> None:
         """Apply events in order. The changed nodes are reconciled once, at the end."""

@@ -200,11 +200,11 @@ class Bind:
         If so, the pod is deferred. Bind also waits if the node has changed during the check.
         """
         now = self._clock()
+        survives = self._cluster.survives_sudden_exit(node_name, pod.uid, now)
+        if survives is None:
+            return False
         with self._admissions.share() as max_admissions:
-            survives = self._cluster.survives_sudden_exit(node_name, pod.uid, now, max_admissions)
-            if survives is None:
-                return False
-            has_survived = await self._offload(survives)
+            has_survived = await self._offload(survives, max_admissions)
         if not self._cluster.is_admitted(node_name, pod.uid) or node_name in self._cluster.starting(self._clock()):
             return True
         if has_survived:

@@ -12,7 +12,7 @@ Rules of this file
 Mirrors: `component-helpers/resource` (PodRequests), kubelet `cm/node_container_manager` (allocatable).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -83,17 +83,14 @@ def shortages(wanted: Milli, allocatable: Milli, requested: Milli) -> Iterator[t
                 yield name, amount, left
 
 
-def exceeds(wanted: Milli, allocatable: Milli, counted: Iterable[Milli]) -> bool:
+def exceeds(wanted: Milli, allocatable: Milli, counted: Collection[Milli]) -> bool:
     """Whether a kubelet that counts the requests *counted* beside *wanted* refuses the pod, for example as `OutOfcpu`.
 
     Extended resources that the node does not name are dropped from the request, as the kubelet does. The number of pods
     is not checked. Mirrors kubelet `lifecycle/predicate.go` and scheduler `noderesources/fit.go` (fitsRequest).
     """
-    known = {name: amount for name, amount in wanted.items() if name in allocatable}
-    total: Milli = {}
-    for each in counted:
-        total = add(total, each)
-    return next(shortages(known, allocatable, total), None) is not None
+    known = [(amount, name) for name, amount in wanted.items() if name in allocatable]
+    return any(amount > allocatable[name] - sum(each.get(name, 0) for each in counted) for amount, name in known)
 
 
 def add(one: Milli, other: Milli) -> dict[str, int]:

@@ -17,6 +17,7 @@ from extender.cluster.events import BindingInDoubt, PodForgotten, PodGone, PodSe
 from extender.cluster.node import Observation, OutdatedError
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
+from extender.cluster.sudden_exit import MAX_EXIT_ADMISSIONS
 from extender.replay.pod import Pod
 from extender.samples.nodes import SampleNode
 from extender.scheduling.pod_shape import PodShape
@@ -110,7 +111,7 @@ class Story:
             self.cluster.apply(PodForgotten("n", pod.uid), now=self.now)
             return
         survives = self.cluster.survives_sudden_exit("n", pod.uid, self.now)
-        if survives is not None and not survives():
+        if survives is not None and not survives(MAX_EXIT_ADMISSIONS):
             self.cluster.apply(PodForgotten("n", pod.uid), now=self.now)
             return
         if reply == "received":
