@@ -1,4 +1,4 @@
-"""Whether any kubelet admits the pods that were not placed: each is bound to every node, when nothing else runs.
+"""Whether any kubelet admits the pods that were not placed: each is bound to its candidates, when nothing else runs.
 
 Near capacity some pods fit on no machine of the cluster, and the extender must refuse them. What counts against it is a
 pod that a kubelet admits.
@@ -6,6 +6,7 @@ pod that a kubelet admits.
 
 from collections.abc import Callable
 
+from tests.drill.workload import requested
 from tests.live.api import Json
 from tests.live.book import FINISHED, Book, Entry
 from tests.live.cluster import Cluster
@@ -19,19 +20,23 @@ PATIENCE_SECONDS = 120.0
 
 
 def try_alone(running: Cluster, found: Round) -> None:
-    """Set `found.refused_alone`: the pods given up that every kubelet refuses. The pods of the load have ended."""
+    """Set `found.alone`. The pods of the load have ended."""
     with Book(running.plane.url, running.plane.admin_context) as book:
         for pod in list(found.fed.late.values())[:MOST]:
-            reasons = _reasons(running, book, pod)
-            if all(reasons.values()):
-                found.refused_alone[pod["metadata"]["name"]] = ", ".join(sorted(set(reasons.values())))
+            found.alone[pod["metadata"]["name"]] = _reasons(running, book, pod)
 
 
 def _reasons(running: Cluster, book: Book, pod: Json) -> dict[str, str]:
-    """Why each node's kubelet refuses the pod; "" if it admits it."""
-    api, name = running.plane.api, pod["metadata"]["name"]
+    """Why the kubelet of each node that is large enough refuses the pod; "" if it admits it.
+
+    A kubelet ignores extended resources that its node does not have (`predicate.go`: removeMissingExtendedResources),
+    so nodes without them are left out, as kube-scheduler does.
+    """
+    api, name, wanted = running.plane.api, pod["metadata"]["name"], requested(pod).items()
     uids = {}
     for node in running.nodes.all:
+        if any(amount > node.allocatable.get(resource, 0) for resource, amount in wanted):
+            continue
         metadata, spec = {"name": f"alone-{name}-{node.name}"}, {**pod["spec"], "nodeName": node.name}
         uids[node.name] = create(api, {**pod, "metadata": metadata, "spec": spec})["metadata"]["uid"]
 

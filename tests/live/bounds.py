@@ -49,10 +49,10 @@ def show_load(
         allowed = math.floor(refused * pods)
         bound = f"at most {allowed}" if allowed else "0"
         findings.must(f"refused after binding{whose}", found.refused, bound, ok=total <= allowed)
-    late, patience = found.fed.given_up - len(found.refused_alone), found.fed.patience_seconds
+    late, patience = found.fed.given_up - len(found.refused_by_all), found.fed.patience_seconds
     what = f"not placed within {patience:.0f} s; seconds of the others, median and highest{whose}"
-    if found.refused_alone:
-        findings.show(f"not placed, and refused by every kubelet{whose}", len(found.refused_alone))
+    if found.alone:
+        findings.show(f"not placed, and refused by every kubelet{whose}", len(found.refused_by_all))
     findings.must(what, f"{late}; {found.bind_times}", f"at most {most}", ok=late <= most)
     show_audit(findings, audit, pods, share_otherwise=REAL_OTHERWISE if found.given else OTHERWISE)
     if found.given:
@@ -61,12 +61,12 @@ def show_load(
 
 
 def _not_placed(found: Round) -> list[str]:
-    """A line for each pod that was never bound: whether a kubelet admits it, and what kube-scheduler said."""
-    alone = found.refused_alone
-    return [
-        f"{said}{f' Every kubelet refuses it ({alone[name]}).' if name in alone else ''}"
-        for name, said in found.fed.said.items()
-    ]
+    """A line for each pod that was never bound: what kube-scheduler said, and what each kubelet does with it."""
+    lines = []
+    for name, said in found.fed.said.items():
+        told = (f"{node} {reason or 'admits it'}" for node, reason in found.alone.get(name, {}).items())
+        lines.append(f"{said} Alone: {', '.join(told) or 'not tried'}.")
+    return lines
 
 
 def show_given(findings: Findings, found: Round) -> None:

@@ -3,7 +3,7 @@
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -31,8 +31,8 @@ REPORTED_SECONDS = 1.0
 class Round:
     """What became of one load. `given`: what its containers were created with; empty: there is no runtime.
 
-    `refused_reports`: lines of the exporters' logs. `refused_alone`: pods given up that no kubelet admits, and why; see
-    `alone`.
+    `refused_reports`: lines of the exporters' logs. `alone`: by the names of pods that were given up and of nodes, why a
+    kubelet refuses the pod; "" if it admits it.
     """
 
     fed: Fed
@@ -40,7 +40,12 @@ class Round:
     entries: list[Entry] = field(default_factory=list)
     given: Sequence[Given] = ()
     refused_reports: Sequence[str] = ()
-    refused_alone: dict[str, str] = field(default_factory=dict)
+    alone: dict[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def refused_by_all(self) -> list[str]:
+        """The pods given up that every kubelet refuses when nothing else runs."""
+        return [name for name, reasons in self.alone.items() if all(reasons.values())]
 
     @property
     def seconds_to_bind(self) -> list[float]:
