@@ -31,8 +31,8 @@ REPORTED_SECONDS = 1.0
 class Round:
     """What became of one load. `given`: what its containers were created with; empty: there is no runtime.
 
-    `refused_reports`: lines of the exporters' logs. `alone`: by the names of pods that were given up and of nodes, why a
-    kubelet refuses the pod; "" if it admits it.
+    `refused_reports`: lines of the exporters' logs. `alone`: by the names of pods that were given up and of nodes, why
+    the kubelet refuses the pod; "" if it admits it.
     """
 
     fed: Fed

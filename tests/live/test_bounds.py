@@ -83,6 +83,18 @@ def test_an_empty_run_breaks_the_bounds_whatever_its_size(pods: int) -> None:
     assert Recorded(Fed(0), 0).judged() == {"admitted", "predictions"}
 
 
+def test_pods_that_were_not_placed_are_excused_only_if_every_kubelet_refuses_them() -> None:
+    def judged(*reasons: str) -> set[str]:
+        findings = Findings("recorded")
+        found = Round(Fed(20, 2), Tally(admitted=18))
+        found.alone = {"a": {"n": "TopologyAffinityError"}, "b": {f"n{i}": each for i, each in enumerate(reasons)}}
+        show_load(findings, found, Counter(agreed=18), not_placed=0.0)
+        return {row.what.split(" ")[0] for row in findings.rows if not row.ok}
+
+    assert judged("TopologyAffinityError", "SMTAlignmentError") == set()
+    assert judged("TopologyAffinityError", "") == {"not"}
+
+
 def test_refusals_are_excused_only_where_nobody_could_know() -> None:
     def judged(*bound_after_stop: float) -> set[str]:
         entries, stopped = [], {}
