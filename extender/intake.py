@@ -15,8 +15,9 @@ from extender.wire.reports import ReadReport
 
 _ENCODER: Final = msgspec.json.Encoder()
 """msgspec's encoder takes a third of orjson's time, and a tenth of pydantic's."""
-_LEVEL: Final = 1
-"""The fastest level of zlib: the result has a fifth of the size."""
+_ZLIB: Final = (1, zlib.DEFLATED, 12, 5)
+"""The fastest level, whose result has a fifth of the size. With the default window of 32 kB and its tables, to allocate
+them takes 50 microseconds for each report, five times as long as to compress 24 pods."""
 
 
 class PackedFacts(Mapping[str, object]):
@@ -31,7 +32,8 @@ class PackedFacts(Mapping[str, object]):
     def __init__(self, plain: Mapping[str, object], pods: bytes, zones: bytes) -> None:
         """*pods*, *zones*: JSON."""
         self._plain: Final = plain
-        self._packed: Final = zlib.compress(b"[%b,%b]" % (pods, zones), _LEVEL)
+        packer = zlib.compressobj(*_ZLIB)
+        self._packed: Final = packer.compress(b"[%b,%b]" % (pods, zones)) + packer.flush()
 
     def __getitem__(self, key: str) -> object:
         if key not in self._PACKED:

@@ -139,17 +139,18 @@ class PodTracker:
         limit = now - self._timeouts.unread
         self.unread = {uid: at for uid, at in self.unread.items() if at > limit and uid not in state.pod_uids}
         projection = self.projection
-        steps = projection.steps
-        if projection.given is None or projection.given.reported is not state:
-            steps, self._shown = Steps(), {}
+        is_new = projection.given is None or projection.given.reported is not state
+        if is_new:
+            self._shown = {}
             self._mirrors = {uid: there for uid, there in self._mirrors.items() if there or uid in state.pod_uids}
-        settled = self._take_settled(observation, kubelet, state, heard_at, now, steps)
+        settled = self._take_settled(observation, kubelet, state, heard_at, now)
         vanished, maybe_gone = self._unknown_pods(observation, state, now, watch_is_live=watch_is_live)
         lists_pods = observation.pod_uids is not None
         self._not_listed = (lists_pods and (state.pod_uids & self._watched) - observation.listed) or NO_PODS
         if not self.ledger.events and not self.ledger.starting:  # what is kept of settled pods is never read again
-            steps, self._shown = Steps(), {}
-        projection.steps = steps
+            is_new, self._shown = True, {}
+        if is_new:
+            projection.steps = Steps()
         projection.given = ProjectionInput(
             kubelet=kubelet,
             reported=state,
@@ -157,7 +158,7 @@ class PodTracker:
             now=now,
             vanished=vanished,
             maybe_gone=maybe_gone,
-            admitted=self._admitted(observation, kubelet, steps),
+            admitted=self._admitted(observation, kubelet, projection.steps),
             contradictory=observation.contradictory,
         )
         return settled
@@ -197,11 +198,11 @@ class PodTracker:
         )
 
     def _take_settled(
-        self, observation: Observation, kubelet: Kubelet, state: ManagerState, heard_at: float, now: float, steps: Steps
+        self, observation: Observation, kubelet: Kubelet, state: ManagerState, heard_at: float, now: float
     ) -> list[SettledPod]:
         """Remove from the ledger what the report or a timeout has settled."""
         # 1. Which pods in flight are settled, and how.
-        admits = self.ledger.admits
+        admits, steps = self.ledger.admits, self.projection.steps  # the former report's know the pods' requests
         for admit in admits:
             if admit.uid not in self._shown:
                 request = steps.request(admit.pod, kubelet.rules)
