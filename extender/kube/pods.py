@@ -12,7 +12,7 @@ RBAC: `list`, `watch` on pods (all namespaces).
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -56,8 +56,10 @@ MAX_REDUCED_BYTES: Final = 128 << 10
 """The largest reduced spec of one pod. A usual one has a few hundred."""
 _RULES: Final = ("nodeSelector", "tolerations", "topologySpreadConstraints", "volumes")
 """Parts of a spec that no kubelet reads."""
-_SELECTED: Final = ("topologyKey", "labelSelector", "namespaces", "namespaceSelector")
-"""The parts of a term of required anti-affinity that tell which pods it keeps away."""
+_WHEN: Final = "whenUnsatisfiable"
+_KEPT_ANNOTATIONS: Final = frozenset((*EVICTION_ANNOTATIONS, *groups.ANNOTATIONS))
+Keep = Callable[[Mapping[str, Any], str], object]
+"""What is kept of a member of an object, by its name; None: nothing."""
 REMEMBERED_BYTES: Final = 1 << 20
 """The size of the cache of shared specs: 4,000 usual specs, none longer than 4 KiB."""
 MAX_READ_BYTES: Final = 8 << 20
@@ -234,79 +236,44 @@ def _encoded(reduced: dict[str, Any]) -> bytes:
 
 def _reduced(metadata: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
     """The parts that admission reads, without what differs between pods of one controller."""
+    found = {"metadata": _kept(metadata, _METADATA), "spec": _kept(spec, _SPEC), "status": _kept(status, _STATUS)}
     pending = [text(each, "reason") for each in items(status, "conditions") if each.get("type") == "PodResizePending"]
-    return {
-        "metadata": {
-            "labels": _cut(strings(metadata, "labels")),
-            "annotations": _annotations(strings(metadata, "annotations")),
-            "ownerReferences": [
-                {"kind": text(owner, "kind"), "controller": True}
-                for owner in items(metadata, "ownerReferences")
-                if owner.get("controller") is True
-            ],
-        },
-        "spec": {
-            "initContainers": [_pick(c, ("name", "resources", "restartPolicy")) for c in items(spec, "initContainers")],
-            "containers": [_container(c) for c in items(spec, "containers")],
-            **_pick(spec, ("resources", "overhead", "resourceClaims", "nodeSelector", "schedulerName", *groups.SPEC)),
-            **_lists(
-                topologySpreadConstraints=[
-                    _pick(each, ("whenUnsatisfiable",))
-                    for each in items(spec, "topologySpreadConstraints")
-                    if each.get("whenUnsatisfiable") != "ScheduleAnyway"
-                ],
-                volumes=[
-                    {key: {} for key in each.keys() - {"name"}}
-                    for each in items(spec, "volumes")
-                    if not LOCAL_VOLUMES.issuperset(each.keys() - {"name"})
-                ],
-            ),
-            "tolerations": [t for t in items(spec, "tolerations") if t.get("key") not in _DEFAULT_TOLERATIONS],
-            "affinity": _affinity(mapping(spec, "affinity")),
-            **({"priorityClassName": NODE_CRITICAL} if spec.get("priorityClassName") == NODE_CRITICAL else {}),
-        },
-        "status": {
-            "initContainerStatuses": _statuses(items(status, "initContainerStatuses")),
-            "containerStatuses": _statuses(items(status, "containerStatuses")),
-            **_pick(status, ("qosClass", "extendedResourceClaimStatus", "resourceClaimStatuses")),
-            **_lists(resize=pending),
-        },
-    }
+    if pending:
+        found["status"]["resize"] = pending
+    return found
 
 
-def _container(container: Mapping[str, Any]) -> dict[str, Any]:
-    ports = [{"hostPort": port["hostPort"]} for port in items(container, "ports") if port.get("hostPort")]
-    return {**_pick(container, ("name", "resources")), **_lists(ports=ports)}
+def _kept(value: Mapping[str, Any], members: Mapping[str, Keep]) -> dict[str, Any]:
+    """What is kept of an object; a member that it does not have costs nothing."""
+    found = {name: keep(value, name) for name, keep in members.items() if value.get(name) is not None}
+    return {name: part for name, part in found.items() if part is not None}
 
 
-def _affinity(affinity: Mapping[str, Any]) -> dict[str, Any]:
-    """The affinity to nodes, the topologies of required affinity to pods, and required anti-affinity whole."""
-    rules = {
-        key: {REQUIRED: [_pick(each, names) for each in items(mapping(affinity, key), REQUIRED)]}
-        for key, names in (("podAffinity", ("topologyKey",)), ("podAntiAffinity", _SELECTED))
-    }
-    return {**_pick(affinity, ("nodeAffinity",)), **{key: rule for key, rule in rules.items() if rule[REQUIRED]}}
+def _whole(value: Mapping[str, Any], name: str) -> object:
+    return value[name]
 
 
-def _lists(**found: list[Any]) -> dict[str, list[Any]]:
-    """The lists that are not empty."""
-    return {key: each for key, each in found.items() if each}
+def _object(*names: str, **others: Keep) -> Keep:
+    """What is kept of an object: these members whole, and something of the *others*. Nothing if it has none."""
+    members = {**dict.fromkeys(names, _whole), **others}
+    return lambda value, name: _kept(mapping(value, name), members) or None
 
 
-def _policy_error(status: Mapping[str, Any]) -> str:
-    """The message of the first container that the policy refuses; "" for pods without one."""
-    for key in ("initContainerStatuses", "containerStatuses"):
-        for each in items(status, key):
-            waiting = mapping(mapping(each, "state"), "waiting")
-            if waiting.get("reason") == CREATE_ERROR and _POLICY_ERROR.match(text(waiting, "message")):
-                return text(waiting, "message")[:_MAX_ERROR]
-    return ""
+def _list(*names: str, **others: Keep) -> Keep:
+    """As `_object`, of each object of a list."""
+    members = {**dict.fromkeys(names, _whole), **others}
+    return lambda value, name: [_kept(each, members) for each in items(value, name)] or None
 
 
-def _annotations(texts: Mapping[str, str]) -> dict[str, Any]:
+def _some(keep: Callable[[Mapping[str, Any]], object]) -> Keep:
+    """What *keep* returns of each object of a list, without None."""
+    return lambda value, name: [part for each in items(value, name) if (part := keep(each)) is not None] or None
+
+
+def _annotations(texts: Mapping[str, str]) -> dict[str, str]:
     """The annotations about eviction, of groups, for the NRI topology-aware policy, and demands that are understood."""
     policy = _cut({key: text for key, text in texts.items() if DOMAIN in key or key == RESOURCES_ANNOTATION})
-    kept = _pick(texts, (*EVICTION_ANNOTATIONS, *groups.ANNOTATIONS))
+    kept = {key: text for key, text in texts.items() if key in _KEPT_ANNOTATIONS}
     return {**kept, **policy, **{key: texts[key] for key in understood(texts)}}
 
 
@@ -320,9 +287,45 @@ def _cut(texts: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def _statuses(statuses: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [_pick(status, ("name", "allocatedResources")) for status in statuses]
+_METADATA: Final[Mapping[str, Keep]] = {
+    "labels": lambda value, name: _cut(strings(value, name)),
+    "annotations": lambda value, name: _annotations(strings(value, name)) or None,
+    "ownerReferences": _some(
+        lambda owner: {"kind": text(owner, "kind"), "controller": True} if owner.get("controller") is True else None
+    ),
+}
+_SPEC: Final[Mapping[str, Keep]] = {
+    **dict.fromkeys(("resources", "overhead", "resourceClaims", "nodeSelector", "schedulerName"), _whole),
+    **dict.fromkeys(groups.SPEC, _whole),
+    "initContainers": _list("name", "resources", "restartPolicy"),
+    "containers": _list(
+        "name", "resources", ports=_some(lambda port: {"hostPort": port["hostPort"]} if port.get("hostPort") else None)
+    ),
+    "topologySpreadConstraints": _some(
+        lambda rule: None if rule.get(_WHEN) == "ScheduleAnyway" else _kept(rule, {_WHEN: _whole})
+    ),
+    "volumes": _some(
+        lambda each: None if LOCAL_VOLUMES.issuperset(kinds := each.keys() - {"name"}) else {kind: {} for kind in kinds}
+    ),
+    "tolerations": _some(lambda each: None if each.get("key") in _DEFAULT_TOLERATIONS else each),
+    "affinity": _object(
+        "nodeAffinity",
+        podAffinity=_object(**{REQUIRED: _list("topologyKey")}),
+        podAntiAffinity=_object(**{REQUIRED: _list("topologyKey", "labelSelector", "namespaces", "namespaceSelector")}),
+    ),
+    "priorityClassName": lambda value, name: NODE_CRITICAL if value[name] == NODE_CRITICAL else None,
+}
+_STATUS: Final[Mapping[str, Keep]] = {
+    **dict.fromkeys(("qosClass", "extendedResourceClaimStatus", "resourceClaimStatuses"), _whole),
+    **dict.fromkeys(("initContainerStatuses", "containerStatuses"), _list("name", "allocatedResources")),
+}
 
 
-def _pick(value: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value[name] for name in names if value.get(name) is not None}
+def _policy_error(status: Mapping[str, Any]) -> str:
+    """The message of the first container that the policy refuses; "" for pods without one."""
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for each in items(status, key):
+            waiting = mapping(mapping(each, "state"), "waiting")
+            if waiting.get("reason") == CREATE_ERROR and _POLICY_ERROR.match(text(waiting, "message")):
+                return text(waiting, "message")[:_MAX_ERROR]
+    return ""
