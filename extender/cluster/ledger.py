@@ -159,7 +159,7 @@ def apply(ledger: Ledger, event: PodEvent, now: float, *, finish_seconds: float)
         case MirrorGone(uid=uid):
             return forget_mirrors(ledger, {uid})
         case PodRefused(uid=uid):
-            return refuse(ledger, uid, now)
+            return end(ledger, {uid}, now)
         case ContainerRefused() | PodUnread():
             return ledger
         case PodTerminating(uid=uid):
@@ -206,8 +206,7 @@ def see(ledger: Ledger, pod: Pod, now: float, *, started: bool, ordered: bool = 
         if known.started_at is not None or not started:
             return ledger
         return _instead(ledger, known, replace(known, started_at=now))
-    rest = replace(ledger, events=tuple(e for e in ledger.events if e is not known))
-    return _insert(rest, replace(known, binding=BindingState.SEEN, started_at=started_at, ordered=ordered))
+    return _insert(ledger, replace(known, binding=BindingState.SEEN, started_at=started_at, ordered=ordered), known)
 
 
 def see_mirror(ledger: Ledger, pod: Pod, now: float) -> Ledger:
@@ -243,21 +242,6 @@ def leave(ledger: Ledger, uid: str, due: float) -> Ledger:
     return _insert(ledger, Release(uid=uid, due=due))
 
 
-def refuse(ledger: Ledger, uid: str, now: float) -> Ledger:
-    """The kubelet has refused the pod: it has no resources after its admission."""
-    if uid in ledger.left:
-        return ledger
-    ledger = _without(ledger, lambda admit: admit.uid == uid)
-    events = tuple(e for e in ledger.events if e.uid != uid)
-    return replace(
-        ledger,
-        events=events,
-        resolved=ledger.resolved - {uid},
-        left=_remembered(ledger.left, (uid,), now),
-        leaving=_others(ledger.leaving, {uid}),
-    )
-
-
 def start(ledger: Ledger, starting: Mapping[str, Pod]) -> Ledger:
     """The report shows these pods before their init containers have released anything."""
     return ledger if starting == ledger.starting else replace(ledger, starting=starting)
@@ -270,7 +254,7 @@ def confirm(ledger: Ledger, uids: Collection[str]) -> Ledger:
 
 
 def end(ledger: Ledger, uids: Iterable[str], now: float) -> Ledger:
-    """The report says that the kubelet knew these pods, and does not count them any more."""
+    """The kubelet knew these pods, and does not count them any more: the report says so, or it has refused them."""
     gone = set(uids) - ledger.left.keys()
     if not gone:
         return ledger
@@ -298,11 +282,9 @@ def expire(ledger: Ledger, held: Collection[str], now: float, *, assume_seconds:
     ended = _ended(ledger.events, now)
     long_ago = takewhile(lambda item: now - item[1] > LEFT_REMEMBERED_SECONDS, ledger.left.items())
     old = {uid for uid, _ in long_ago if uid not in held}
-    if not ended and not old:
-        return ledger
-    left = _remembered(_others(ledger.left, old) if old else ledger.left, ended, now)
-    events = tuple(e for e in ledger.events if e.uid not in ended)
-    return replace(ledger, events=events, resolved=ledger.resolved - ended, left=left)
+    if old:
+        ledger = replace(ledger, left=_others(ledger.left, old))
+    return end(ledger, ended, now)
 
 
 def trim(ledger: Ledger, now: float, *, assume_seconds: float, started_seconds: float) -> Ledger:
@@ -310,8 +292,8 @@ def trim(ledger: Ledger, now: float, *, assume_seconds: float, started_seconds: 
 
     *started_seconds*: a report shows every pod that has been on the node for this long.
     """
-    ledger = forget_mirrors(ledger, denied(ledger, (), now, mirror_seconds=started_seconds))
-    old = absent(ledger, now, absence_seconds=started_seconds)
+    ledger = _without(ledger, lambda admit: is_denied(admit, (), now, started_seconds))
+    old = {admit.uid for admit in ledger.admits if is_absent(admit, now, started_seconds)}
     return expire(confirm(ledger, old) if old else ledger, (), now, assume_seconds=assume_seconds)
 
 
@@ -336,30 +318,23 @@ def _ended(events: tuple[Event, ...], now: float) -> frozenset[str]:
     return ended
 
 
-def absent(ledger: Ledger, heard_at: float, *, absence_seconds: float) -> frozenset[str]:
-    """Pods that had run for so long at the node's last message that a report without them proves their absence."""
-    return frozenset(
-        e.uid
-        for e in ledger.admits
-        if e.started_at is not None and not e.static and heard_at - e.started_at >= absence_seconds
-    )
+def is_absent(admit: Admit, heard_at: float, absence_seconds: float) -> bool:
+    """Whether it had run for so long at the node's last message that a report without it proves its absence."""
+    return admit.started_at is not None and not admit.static and heard_at - admit.started_at >= absence_seconds
 
 
-def ignored(ledger: Ledger, heard_at: float, running_since: float, *, absence_seconds: float) -> frozenset[str]:
-    """Pods on the node that a running kubelet has not started for *absence_seconds*. It will not start them.
+def is_ignored(admit: Admit, heard_at: float, running_since: float, absence_seconds: float) -> bool:
+    """Whether a running kubelet has not started the pod for *absence_seconds*. It will not start it.
 
     *running_since*: when the kubelet started.
     """
-    latest = heard_at - absence_seconds
-    waiting = (e for e in ledger.admits if e.is_seen and e.started_at is None)
-    return frozenset(e.uid for e in waiting if max(e.since, running_since) <= latest)
+    is_waiting = admit.is_seen and admit.started_at is None
+    return is_waiting and max(admit.since, running_since) <= heard_at - absence_seconds
 
 
-def denied(ledger: Ledger, listed: Collection[str], heard_at: float, *, mirror_seconds: float) -> frozenset[str]:
-    """Static pods that no report has shown for *mirror_seconds*, and that the kubelet does not list."""
-    return frozenset(
-        e.uid for e in ledger.admits if e.static and e.uid not in listed and heard_at - e.since >= mirror_seconds
-    )
+def is_denied(admit: Admit, listed: Collection[str], heard_at: float, mirror_seconds: float) -> bool:
+    """Whether no report has shown a static pod for *mirror_seconds*, and the kubelet does not list it."""
+    return admit.static and admit.uid not in listed and heard_at - admit.since >= mirror_seconds
 
 
 def _is_settled(ledger: Ledger, uid: str) -> bool:
@@ -381,10 +356,11 @@ def _remembered(left: Mapping[str, float], uids: Collection[str], now: float) ->
     return dict(islice(every.items(), max(0, len(every) - MAX_LEFT), None))
 
 
-def _insert(ledger: Ledger, event: Event) -> Ledger:
-    """Insert an event of the watch before the pods that the watch has not shown yet."""
-    place = next((i for i, e in enumerate(ledger.events) if isinstance(e, Admit) and not e.is_seen), len(ledger.events))
-    return replace(ledger, events=(*ledger.events[:place], event, *ledger.events[place:]))
+def _insert(ledger: Ledger, event: Event, known: Event | None = None) -> Ledger:
+    """Insert an event of the watch before the pods that the watch has not shown yet. *known*: its former form."""
+    others = tuple(e for e in ledger.events if e is not known)
+    place = next((i for i, e in enumerate(others) if isinstance(e, Admit) and not e.is_seen), len(others))
+    return replace(ledger, events=(*others[:place], event, *others[place:]))
 
 
 def _instead(ledger: Ledger, old: Event, new: Event) -> Ledger:

@@ -37,6 +37,7 @@ from extender.kubelet.kubelet import Kubelet
 from extender.kubelet.pod import PodRequest
 from extender.kubelet.state import ManagerState
 from extender.kubelet.verdict import Provider, Verdict
+from extender.replay.pod import Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,37 +203,39 @@ class PodTracker:
     ) -> list[SettledPod]:
         """Remove from the ledger what the report or a timeout has settled."""
         # 1. Which pods in flight are settled, and how.
-        admits, steps = self.ledger.admits, self.projection.steps  # the former report's know the pods' requests
-        for admit in admits:
-            if admit.uid not in self._shown:
-                request = steps.request(admit.pod, kubelet.rules)
-                self._shown[admit.uid] = shows_admission(kubelet, observation, request)
-        shown = {a.uid for a in admits if self._shown[a.uid]}
-        if kubelet.runtime is None:  # the NRI policy grants nothing before images are pulled, however long that takes
-            shown |= ledgers.absent(self.ledger, heard_at, absence_seconds=self._timeouts.absence)
+        limits, steps = self._timeouts, self.projection.steps  # the former report's know the pods' requests
         running_since = self._kubelet_start(observation, heard_at)
-        ignored = ledgers.ignored(self.ledger, heard_at, running_since, absence_seconds=self._timeouts.absence) - shown
         released = {e.uid for e in self.ledger.events if isinstance(e, Release) and e.due <= now}
         left = observation.left - self._contradicted(observation)
-        settled: list[SettledPod] = []
-        for admit in admits:
-            if admit.uid in shown:
+        settled, shown, ignored, denied = list[SettledPod](), dict[str, Pod](), set[str](), set[str]()
+        for admit in self.ledger.admits:
+            uid = admit.uid
+            if uid not in self._shown:
+                request = steps.request(admit.pod, kubelet.rules)
+                self._shown[uid] = shows_admission(kubelet, observation, request)
+            is_over = self._shown[uid]
+            if kubelet.runtime is None:  # the NRI policy grants nothing before images are pulled, however long it takes
+                is_over = is_over or ledgers.is_absent(admit, heard_at, limits.absence)
+            if is_over:
+                shown[uid] = admit.pod
                 settled += self._settle(admit, AdmissionResult.ADMITTED, state=state)
-            elif admit.uid in released or admit.uid in left:
+                continue
+            if ledgers.is_ignored(admit, heard_at, running_since, limits.absence):
+                ignored.add(uid)
+            elif ledgers.is_denied(admit, observation.listed, heard_at, limits.mirror):
+                denied.add(uid)
+            if uid in released or uid in left:
                 settled += self._settle(admit, AdmissionResult.LEFT)
-            elif admit.uid in ignored or ledgers.is_lost(admit, now, self._timeouts.assume):
+            elif uid in ignored or ledgers.is_lost(admit, now, limits.assume):
                 settled += self._settle(admit, AdmissionResult.LOST)
         # 2. The ledger without them.
-        ledger = ledgers.confirm(self.ledger, shown | ignored) if shown or ignored else self.ledger
-        listed, mirror_seconds = observation.listed, self._timeouts.mirror
-        ledger = ledgers.forget_mirrors(ledger, ledgers.denied(ledger, listed, heard_at, mirror_seconds=mirror_seconds))
-        ledger = ledgers.end(ledger, left, now)
-        ledger = ledgers.expire(ledger, state.pod_uids, now, assume_seconds=self._timeouts.assume)
+        ledger = ledgers.confirm(self.ledger, shown.keys() | ignored) if shown or ignored else self.ledger
+        ledger = ledgers.end(ledgers.forget_mirrors(ledger, denied), left, now)
+        ledger = ledgers.expire(ledger, state.pod_uids, now, assume_seconds=limits.assume)
         # 3. Pods that the report shows before their init containers have given memory back.
-        starting = {**ledger.starting, **{a.uid: a.pod for a in admits if a.uid in shown}}
         starting = {
             uid: pod
-            for uid, pod in starting.items()
+            for uid, pod in {**ledger.starting, **shown}.items()
             if uid not in ledger.left and kubelet.memory_static and gives_back(state, steps.request(pod, kubelet.rules))
         }
         self.ledger = ledgers.start(ledger, starting)

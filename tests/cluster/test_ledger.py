@@ -20,7 +20,7 @@ from extender.cluster.events import (
     SettledPod,
     Watching,
 )
-from extender.cluster.ledger import LEFT_REMEMBERED_SECONDS, MAX_LEFT, Ledger, expire, refuse
+from extender.cluster.ledger import LEFT_REMEMBERED_SECONDS, MAX_LEFT, Ledger, end, expire
 from extender.cluster.node import NodeRecord, Restarts
 from extender.cluster.pod_tracker import Timeouts
 from extender.cluster.store import NodeStore
@@ -200,7 +200,7 @@ def test_a_pod_that_left_before_its_report_leaves_nothing_behind() -> None:
 def test_the_last_pods_that_left_are_remembered_for_a_while_and_those_of_the_report_for_longer() -> None:
     ledger = Ledger()
     for number in range(MAX_LEFT + 2):
-        ledger = refuse(ledger, f"p{number}", float(number))
+        ledger = end(ledger, {f"p{number}"}, float(number))
     assert list(ledger.left) == [f"p{number}" for number in range(2, MAX_LEFT + 2)]
 
     later = expire(ledger, {"p2", "p9"}, LEFT_REMEMBERED_SECONDS + 5.5, assume_seconds=60)

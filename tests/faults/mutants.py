@@ -58,10 +58,7 @@ def mirror_pods_stay() -> None:
     def same(ledger: object, _uids: Collection[str]) -> object:
         return ledger
 
-    def nothing(*_: object, **__: object) -> frozenset[str]:
-        return frozenset()
-
-    _put(ledger, forget_mirrors=same, denied=nothing)
+    _put(ledger, forget_mirrors=same, is_denied=lambda *_: False)
 
 
 def projections_take_what_they_take() -> None:
