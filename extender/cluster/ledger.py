@@ -242,11 +242,6 @@ def leave(ledger: Ledger, uid: str, due: float) -> Ledger:
     return _insert(ledger, Release(uid=uid, due=due))
 
 
-def start(ledger: Ledger, starting: Mapping[str, Pod]) -> Ledger:
-    """The report shows these pods before their init containers have released anything."""
-    return ledger if starting == ledger.starting else replace(ledger, starting=starting)
-
-
 def confirm(ledger: Ledger, uids: Collection[str]) -> Ledger:
     """The report shows the resources of these pods."""
     ledger = _without(ledger, lambda admit: admit.uid in uids)

@@ -238,7 +238,7 @@ class PodTracker:
             for uid, pod in {**ledger.starting, **shown}.items()
             if uid not in ledger.left and kubelet.memory_static and gives_back(state, steps.request(pod, kubelet.rules))
         }
-        self.ledger = ledgers.start(ledger, starting)
+        self.ledger = ledger if starting == ledger.starting else replace(ledger, starting=starting)
         self._settled = self._settled & {a.uid for a in self.ledger.admits} or NO_PODS
         return settled
 

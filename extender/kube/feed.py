@@ -214,8 +214,8 @@ class ClusterFeed:
 
 
 def _stage(record: PodRecord) -> tuple[bool, ...]:
-    is_unread = pod_of(record) is None
-    return record.finished, record.started_at is not None, record.terminating, bool(record.policy_error), is_unread
+    is_started, is_unread = record.started_at is not None, _read(record.reduced) is None
+    return record.finished, is_started, record.terminating, bool(record.policy_error), is_unread
 
 
 def _age(pod: PodRecord | WatchedPod) -> tuple[float, int]:
@@ -234,8 +234,12 @@ def pod_of_watched(pod: WatchedPod) -> Pod | None:
 
 
 def _named(of: PodRecord | WatchedPod, reduced: bytes, uid: str) -> Pod | None:
+    pod = _read(reduced)
+    return pod and replace(pod, uid=uid, name=of.name, namespace=of.namespace, created_at=of.created_at)
+
+
+def _read(reduced: bytes) -> Pod | None:
     try:
-        pod = read_reduced(reduced).pod
+        return read_reduced(reduced).pod
     except WireError:
         return None
-    return replace(pod, uid=uid, name=of.name, namespace=of.namespace, created_at=of.created_at)

@@ -12,8 +12,8 @@ Rules of this file
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from sys import intern
 from typing import Annotated, Final
 
@@ -283,7 +283,7 @@ class ObservedState:
     """
 
     problems: list[Problem]
-    state: ManagerState
+    state: ManagerState = field(init=False)
     hidden: frozenset[Provider] = NOTHING_HIDDEN
     contradictory: bool = False
 
@@ -315,13 +315,13 @@ def observed_state(facts: NodeReport, kubelet: Kubelet, devices: Devices, proble
     Raises:
         WireError: a state file has a wrong type, or a value that none of its kind has.
     """
-    empty = initial_state(kubelet, devices)
-    observed, most = ObservedState(problems, empty), max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)
+    empty = partial(initial_state, kubelet, devices)
+    observed, most = ObservedState(problems), max(MAX_CPUS - 1, kubelet.machine.cpus[-1].cpu)
     cpu = observed.readable(facts.state.cpu_manager_state, kubelet, Provider.CPU)
     memory = observed.readable(facts.state.memory_manager_state, kubelet, Provider.MEMORY)
     state = ManagerState(
-        cpu=(cpu and cpu_state(cpu, most)) or empty.cpu,
-        memory=(memory and memory_state(memory)) or empty.memory,
+        cpu=(cpu and cpu_state(cpu, most)) or empty().cpu,
+        memory=(memory and memory_state(memory)) or empty().memory,
         devices=_device_state(facts, devices, observed),
     )
     running, at_start = contradictions(kubelet, state)
@@ -329,7 +329,8 @@ def observed_state(facts: NodeReport, kubelet: Kubelet, devices: Devices, proble
     for manager, error in running.items():
         if isinstance(error, UnknownPartError):
             observed.hide(manager, error.field, error.reason)
-            state = replace(state, cpu=empty.cpu) if manager is Provider.CPU else replace(state, memory=empty.memory)
+            is_cpu = manager is Provider.CPU
+            state = replace(state, cpu=empty().cpu) if is_cpu else replace(state, memory=empty().memory)
         else:
             observed.contradictory = True
             problems.append(problem(error.field, f"{error.reason}: {UNFINISHED}"))
