@@ -157,7 +157,7 @@ def _manifest(reduced: bytes, namespace: str) -> NodePod | None:
     return NodePod(
         workload=workload,
         owner=owners[0] if owners else "",
-        labels=metadata["labels"],
+        labels=metadata.get("labels", {}),
         forbids_eviction=annotations.get(NEVER_EVICT[0]) == NEVER_EVICT[1],
         prefers_no_eviction="descheduler.alpha.kubernetes.io/prefer-no-eviction" in annotations,
         group=group_of(document, namespace),

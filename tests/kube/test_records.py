@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from extender.features.preemption.running import decode_budget
 from extender.kube.nodes import NodeObject, decode_node
 from extender.kube.pods import PodDecoder, PodRecord
-from extender.questions.node_context import Taint
+from extender.questions.node_context import Taint, WatchedPod
+from extender.questions.node_pods import _read
 from extender.scheduling.victims import DisruptionBudget
 from extender.wire.pods import pod_from_json
 from tests.kube.watching import pod
@@ -63,6 +64,22 @@ def test_the_reduced_pod_replays_as_the_whole_one() -> None:
 
     assert pod_from_json(record.manifest()) == pod_from_json(whole)
     assert len(record.reduced) < 600 < len(orjson.dumps(whole))
+
+
+def test_a_pod_without_labels_is_read_by_questions() -> None:
+    """Seen red: advice answered with 500 where a watched pod had no labels."""
+    value = full_pod()
+    del value["metadata"]["labels"]
+    record = decoded(value)
+    watched = WatchedPod(
+        uid="u-1", namespace="default", name="web-0", priority=0, created_at=None, started_at=None, terminating=False,
+        mirror=False, manifest=record.reduced, api_uid="u-1",
+    )  # fmt: skip
+
+    found = _read(watched)
+
+    assert found is not None
+    assert found.labels == {}
 
 
 def test_a_mirror_pod_is_known_to_the_kubelet_under_another_uid() -> None:
