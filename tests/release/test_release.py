@@ -84,6 +84,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Release, P
         subprocess.run(command, check=True, capture_output=True)
         release = build(ROOT, dist, Wanted(engine="no-engine", platforms=(), signing_key="release@example.org"))
         yield release, dist / release.version.semantic
+        subprocess.run(["gpgconf", "--kill", "gpg-agent"], check=True)
 
 
 def test_a_second_build_has_the_same_bytes(
