@@ -77,8 +77,7 @@ class Requeuer(LeaderTask):
 
     async def scan(self) -> str | None:
         """Scan once. Returns the node for which pods were requeued, or None."""
-        service, most = self.service, self.service.settings.max_refused_pods
-        now = service.clock()
+        service, now, most = self.service, self.service.clock(), self.service.settings.max_refused_pods
         service.known.pods.expire(now)
         refused = service.known.pods.refused(now)
         service.metrics.refused_pods.set(len(refused))
@@ -97,7 +96,8 @@ class Requeuer(LeaderTask):
         requeued = None
         if fitting is not None and self.can_write():
             slot = changed[np.flatnonzero(classes == fitting)[0]]
-            requeued = await self._touch(next((e for e in index.names.ordered if index.names.get(e) == slot), "gone"))
+            names = (name for name in index.names.ordered if index.names.get(name) == slot)
+            requeued = await self._touch(next(names, "gone since"))
         if requeued is not None or (finished and fitting is None):
             is_done = changed if requeued is not None else changed[before[changed] == ids[changed]]
             self._done[is_done] = ids[is_done]
